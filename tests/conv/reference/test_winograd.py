@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from hpcsweep.conv import operators
+from hpcsweep.conv import backend
 from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape
 from references import BACKEND
@@ -43,4 +43,4 @@ def test_winograd_saves_the_multiplications_that_it_is_known_for() -> None:
     work = BACKEND.expected("winograd_nonfused", shape).work
     assert work
     batched = {operation for operation in work if operation.sizes[:1] == (16,)}
-    assert batched == {operators.product(16, 3, 2, tiles)}
+    assert batched == {backend.product(16, 3, 2, tiles)}

@@ -4,7 +4,7 @@ The caller chooses the algorithm, not a heuristic. The math type is explicit, to
 alone without TF32, and cuDNN's default math with it; half types add up in float32. By NVIDIA's
 guide only implicit_precomp_gemm and winograd_nonfused use tensor cores in these forward calls.
 
-A gradient runs the counterpart of its layer's algorithm (`_GRADIENTS`). Where there is none, or
+A gradient runs the counterpart of its layer's algorithm (`backward_name`). Where there is none, or
 cuDNN refuses the shape, the framework computes it, and `gradients` says so.
 """
 
@@ -17,7 +17,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Direction, Expected
+from hpcsweep.catalog import algorithms
+from hpcsweep.conv.backend import Direction, Expected, Patterns
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
@@ -26,20 +27,17 @@ from hpcsweep.conv.libraries.driver import (
     NotSupported,
     Plan,
     Problem,
-    Size,
     strides,
 )
 from hpcsweep.conv.libraries.library_backend import VendorBackend
-from hpcsweep.conv.shape import ConvShape
 
 NAME: Final = "cudnn"
 
-# The counterpart of a layer's algorithm in a gradient; DIRECT and the explicit GEMM have none,
-# nor has Winograd for filters.
+# What cuDNN calls otherwise in a gradient; DIRECT and the explicit GEMM have no counterpart there.
 # ALGO_0 and, for filters, ALGO_3 add in any order (cudnn_ops.h); what is here is deterministic.
-_GRADIENTS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("implicit_gemm", "implicit_precomp_gemm"), "algo_1"),
-    **{name: name for name in ("fft", "fft_tiling", "winograd", "winograd_nonfused")},
+_OTHER_NAMES: Final[Mapping[str, str]] = {
+    "implicit_gemm": "algo_1",
+    "implicit_precomp_gemm": "algo_1",
 }
 # by direction: the function, and the numbers of its algorithms
 _WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
@@ -48,63 +46,50 @@ _WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
     Direction.FILTER: ("cudnnConvolutionBackwardFilter", cudnn_library.BACKWARD_FILTER),
 }
 
-# Kernels of these have said so in every cuDNN; of the others names are compared where they tell.
-_TELLING: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("fft", "fft_tiling"), ("*fft*", "*FFT*")),
-    **dict.fromkeys(("winograd", "winograd_nonfused"), ("*inograd*",)),
+# By how an algorithm adds up: kernels of these have said so in every cuDNN. Of the others names are
+# compared where they tell.
+_KERNELS: Final[Mapping[str, Patterns]] = {
+    algorithms.FFT: ("*fft*", "*FFT*"),
+    algorithms.WINOGRAD: ("*inograd*",),
 }
 
 
 def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
     """Return what cuDNN is told: first operand, second, convolution and result, in its order."""
     shape = problem.shape
-    first, second, result = (
-        _filters(library, shape, problem.layout)
-        if place == problem.filters_at
-        else _tensor(library, shape.dtype, sizes, problem.layout)
-        for place, sizes in enumerate(problem.sizes)
-    )
+    number = cudnn_library.DATA_TYPES[shape.dtype]
+    operands = []
+    for place, sizes in enumerate(problem.sizes):
+        if place == problem.filters_at:
+            operand = Descriptor(library, NAME, "Filter")
+            form = cudnn_library.FORMATS[problem.layout]
+            library.call("cudnnSetFilter4dDescriptor", operand, number, form, *sizes)
+        else:
+            operand = Descriptor(library, NAME, "Tensor")
+            steps = strides(sizes, problem.layout)
+            library.call("cudnnSetTensor4dDescriptorEx", operand, number, *sizes, *steps)
+        operands.append(operand)
+    first, second, result = operands
     if problem.way is not Direction.FORWARD:  # cuDNN takes filters or input before the gradient
         first, second = second, first
-    return first, second, _convolution(library, shape, tf32=problem.tf32), result
-
-
-def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Descriptor:
-    descriptor = Descriptor(library, NAME, "Tensor")
-    number = cudnn_library.DATA_TYPES[dtype]
-    library.call(
-        "cudnnSetTensor4dDescriptorEx", descriptor, number, *sizes, *strides(sizes, layout)
-    )
-    return descriptor
-
-
-def _filters(library: CudnnLibrary, shape: ConvShape, layout: str) -> Descriptor:
-    descriptor = Descriptor(library, NAME, "Filter")
-    number = cudnn_library.DATA_TYPES[shape.dtype]
-    form = cudnn_library.FORMATS[layout]
-    library.call("cudnnSetFilter4dDescriptor", descriptor, number, form, *shape.filter_size)
-    return descriptor
-
-
-def _convolution(library: CudnnLibrary, shape: ConvShape, *, tf32: bool) -> Descriptor:
-    descriptor = Descriptor(library, NAME, "Convolution")
+    convolution = Descriptor(library, NAME, "Convolution")
+    geometry = (*shape.padding, *shape.stride, *shape.dilation)
+    mode = cudnn_library.CROSS_CORRELATION
     compute = cudnn_library.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
-    library.call(
-        "cudnnSetConvolution2dDescriptor",
-        *(descriptor, *shape.padding, *shape.stride, *shape.dilation),
-        *(cudnn_library.CROSS_CORRELATION, compute),
-    )
-    library.call("cudnnSetConvolutionGroupCount", descriptor, shape.groups)
-    library.call("cudnnSetConvolutionMathType", descriptor, math_type(shape.dtype, tf32=tf32))
-    return descriptor
+    library.call("cudnnSetConvolution2dDescriptor", convolution, *geometry, mode, compute)
+    library.call("cudnnSetConvolutionGroupCount", convolution, shape.groups)
+    math = math_type(shape.dtype, tf32=problem.tf32)
+    library.call("cudnnSetConvolutionMathType", convolution, math)
+    return first, second, convolution, result
 
 
 def math_type(dtype: str, *, tf32: bool) -> int:
     """Return cuDNN's math type: what the framework itself would choose."""
-    if dtype == "float32":
-        return cudnn_library.DEFAULT_MATH if tf32 else cudnn_library.FMA_MATH
-    half = dtype in {"float16", "bfloat16"}
-    return cudnn_library.TENSOR_OP_MATH if half else cudnn_library.DEFAULT_MATH
+    if dtype in {"float16", "bfloat16"}:
+        return cudnn_library.TENSOR_OP_MATH
+    if dtype == "float32" and not tf32:
+        return cudnn_library.FMA_MATH
+    return cudnn_library.DEFAULT_MATH
 
 
 @dataclass(frozen=True)
@@ -121,12 +106,12 @@ class CudnnPlan(Plan):
         """Queue the convolution."""
         if not self.forward:
             first, second = second, first
-        a, b, convolution, result = self.descriptors
+        of_first, of_second, convolution, result = self.descriptors
+        handle = self.backend.handle(self.device, stream)
+        operands = (of_first, first, of_second, second, convolution, self.number)
+        scratch = (workspace, self.workspace_bytes)
         self.backend.library.call(
-            self.function,
-            *(self.backend.handle(self.device, stream), self.one),
-            *(a, first, b, second, convolution, self.number),
-            *(workspace, self.workspace_bytes, self.zero, result, out),
+            self.function, handle, self.one, *operands, *scratch, self.zero, result, out
         )
 
 
@@ -142,7 +127,7 @@ class Cudnn(VendorBackend[CudnnLibrary]):
 
         A plan, an engine or the heuristic's choice comes from NVIDIA's front-end.
         """
-        if problem.algorithm == catalog.HEURISTIC or catalog.is_plan(problem.algorithm):
+        if _is_of_front_end(problem.algorithm):
             return self._front_end.plan(problem, device)
         function, numbers = _WAYS[problem.way]
         number = numbers.get(problem.algorithm)
@@ -151,12 +136,22 @@ class Cudnn(VendorBackend[CudnnLibrary]):
         if problem.shape.dtype not in cudnn_library.DATA_TYPES:
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
         described = describe(self.library, problem)
-        size = self._workspace(function, described, number, device)
+        handle = self.handle(device, 0)
+        size = ctypes.c_size_t()
+        asking = function.replace("cudnn", "cudnnGet") + "WorkspaceSize"
+        self.library.call(asking, handle, *described, number, ctypes.byref(size))
         factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
         return CudnnPlan(
-            *(function, problem.algorithm, device, described, size),
-            *(self, problem.way is Direction.FORWARD, number),
-            *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
+            function,
+            problem.algorithm,
+            device,
+            described,
+            size.value,
+            backend=self,
+            forward=problem.way is Direction.FORWARD,
+            number=number,
+            one=ctypes.byref(factor(1)),
+            zero=ctypes.byref(factor(0)),
         )
 
     def _names(self, problem: Problem, device: int, most: int) -> list[str]:
@@ -169,26 +164,25 @@ class Cudnn(VendorBackend[CudnnLibrary]):
 
     def backward_name(self, way: Direction, algorithm: str) -> str | None:
         """Return the counterpart of a layer's algorithm in a gradient; a plan is of one way."""
-        if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
+        if _is_of_front_end(algorithm):
             return catalog.HEURISTIC
-        if way is Direction.FILTER and algorithm == "winograd":
+        if way is Direction.FILTER and algorithm == "winograd":  # cuDNN has not implemented it
             return None
-        return _GRADIENTS.get(algorithm)
+        _, numbers = _WAYS[way]
+        return algorithm if algorithm in numbers else _OTHER_NAMES.get(algorithm)
 
     def _kernels(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
-        needed = (_TELLING[algorithm],) if algorithm in _TELLING else ()
-        named = None if catalog.is_plan(algorithm) or algorithm == catalog.HEURISTIC else algorithm
-        return Expected(algorithm=named, kernels=needed)
+        if _is_of_front_end(algorithm):
+            return Expected()
+        known = catalog.ALGORITHMS.get(algorithm)  # a gradient's name may be none of a layer's
+        if known is None or known.sums not in _KERNELS:
+            return Expected(algorithm=algorithm)
+        return Expected(algorithm=algorithm, kernels=(_KERNELS[known.sums],))
 
-    def _workspace(
-        self, function: str, described: tuple[Descriptor, ...], number: int, device: int
-    ) -> int:
-        asking = function.replace("cudnn", "cudnnGet") + "WorkspaceSize"
-        size = ctypes.c_size_t()
-        handle = self.handle(device, 0)
-        self.library.call(asking, handle, *described, number, ctypes.byref(size))
-        return size.value
+
+def _is_of_front_end(algorithm: str) -> bool:
+    return algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm)
 
 
 def create(device_type: str) -> Cudnn:

@@ -22,7 +22,12 @@ from hpcsweep.conv.libraries.driver import first_usable, strides
 from hpcsweep.conv.shape import ConvShape
 
 _TAKES_JSON: Final = 90800  # the version since which devices are told as JSON
-_MOST: Final = 64  # configurations of a heuristic, knobs and notes of an engine
+# Room for the configurations of a heuristic and the knobs of an engine: cuDNN fills what it is
+# given, and a descriptor is made for each before. Of more, the last ones would not be listed.
+_MOST: Final = 64
+_JSON_BYTES: Final = (
+    1 << 16
+)  # room for the properties of a device, of which those of an H100 take 750
 
 # cudnnBackendDescriptorType_t
 DESCRIPTORS: Final[Mapping[str, int]] = {
@@ -128,9 +133,10 @@ class _Descriptor:
         """Set an attribute to a value, or to several."""
         number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
         several: Sequence[Any] = values if isinstance(values, list | tuple | bytes) else [values]
-        plain = [
-            value.address.value if isinstance(value, _Descriptor) else value for value in several
-        ]
+        plain = list(several)
+        for place, value in enumerate(several):
+            if isinstance(value, _Descriptor):
+                plain[place] = value.address.value
         self._parts.append(values)
         array = (_C_TYPES.get(kind, c_int) * len(plain))(*plain)
         self._library.call(
@@ -162,8 +168,8 @@ class _Descriptor:
 
     def _got(self, number: int, kind: str, room: Any) -> list[Any]:  # noqa: ANN401 - an array
         count = c_int64()
-        request = (self.address, number, TYPES[kind], len(room), ctypes.byref(count), room)
-        self._library.call("cudnnBackendGetAttribute", *request)
+        asked = (self.address, number, TYPES[kind], len(room))
+        self._library.call("cudnnBackendGetAttribute", *asked, ctypes.byref(count), room)
         return list(room[: count.value])
 
 
@@ -195,9 +201,12 @@ class Graphs:
             graph = self._graph(shape)
         except CudnnError:  # of which it knows no convolution
             return {"engines": [], "heuristic": []}
-        number = graph.number("ENGINE_GLOBAL_COUNT")
-        engines = (self._engine(graph, index) for index in range(number))
-        return {"engines": [one for one in engines if one], "heuristic": self._heuristic(graph)}
+        engines = []
+        for index in range(graph.number("ENGINE_GLOBAL_COUNT")):
+            engine = self._engine(graph, index)
+            if engine:
+                engines.append(engine)
+        return {"engines": engines, "heuristic": self._heuristic(graph)}
 
     def _engine(self, graph: _Descriptor, index: int) -> dict[str, Any] | None:
         make = self.library.make
@@ -207,6 +216,7 @@ class Graphs:
             )
         except CudnnError:
             return None
+        # room for twice as many as are known: a later cuDNN may have more
         numbers = engine.numbers("NUMERICAL_NOTE", 2 * len(NOTES))
         notes = [NOTES[one] if one < len(NOTES) else f"note {one}" for one in numbers]
         try:
@@ -241,36 +251,31 @@ class Graphs:
             PRE_PADDINGS=shape.padding,
             POST_PADDINGS=shape.padding,
         )
-        sizes = (shape.input_size, shape.filter_size, shape.output_size)
-        x, weight, y = (
-            make(
+        tensors = list[_Descriptor]()
+        for size in (shape.input_size, shape.filter_size, shape.output_size):
+            tensor = make(
                 "TENSOR",
                 DATA_TYPE=dtypes[shape.dtype],
                 DIMENSIONS=size,
                 STRIDES=strides(size, shape.layout),
-                UNIQUE_ID=number,
+                UNIQUE_ID=len(tensors) + 1,
                 BYTE_ALIGNMENT=_ALIGNMENT,
             )
-            for number, size in enumerate(sizes, start=1)
-        )
-        convolve = make(
-            "OPERATION_CONVOLUTION_FORWARD",
-            CONV_DESC=convolution,
-            W=weight,
-            X=x,
-            Y=y,
-            ALPHA=1.0,
-            BETA=0.0,
-        )
+            tensors.append(tensor)
+        x, weight, y = tensors
+        factors = {"ALPHA": 1.0, "BETA": 0.0}  # of the result, and of what was in its memory
+        kind = "OPERATION_CONVOLUTION_FORWARD"
+        convolve = make(kind, CONV_DESC=convolution, W=weight, X=x, Y=y, **factors)
         return make("OPERATIONGRAPH", OPS=convolve)
 
 
 def _name(config: _Descriptor) -> str:
     """Return a plan's name as cuDNN's front-end prints it: eng53_k2=5_k13=1."""
     engine = config.inside("ENGINE", "ENGINE")[0]
-    choices = config.inside("KNOB_CHOICES", "KNOB_CHOICE", _MOST)
-    knobs = [f"k{one.number('KNOB_TYPE')}={one.number('KNOB_VALUE')}" for one in choices]
-    return "_".join([f"eng{engine.number('GLOBAL_INDEX')}", *knobs])
+    name = f"eng{engine.number('GLOBAL_INDEX')}"
+    for choice in config.inside("KNOB_CHOICES", "KNOB_CHOICE", _MOST):
+        name += f"_k{choice.number('KNOB_TYPE')}={choice.number('KNOB_VALUE')}"
+    return name
 
 
 def _mute(library: CudnnLibrary) -> LibraryUnusable:
@@ -304,7 +309,7 @@ def properties_here(library: CudnnGraph, device: int = 0) -> dict[str, Any]:
         LibraryUnusable: this cuDNN does not tell.
     """
     described = library.make("DEVICEPROP", DEVICE_ID=device)
-    text = b"".join(described.numbers("JSON_REPRESENTATION", 1 << 16)).rstrip(b"\0")
+    text = b"".join(described.numbers("JSON_REPRESENTATION", _JSON_BYTES)).rstrip(b"\0")
     try:
         properties: dict[str, Any] = json.loads(text)
     except ValueError as error:

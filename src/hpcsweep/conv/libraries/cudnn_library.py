@@ -27,7 +27,7 @@ from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, 
 NAME: Final = "libcudnn.so.9"
 MAJOR: Final = 9  # of the headers from which the values are
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
-_WORDS: Final = 1024  # bytes of room for what it says of an error
+_WORDS: Final = 1024  # bytes of room for what it says of an error; what is longer it cuts itself
 _NO_WORDS: Final = "none"  # what cuDNN says of an error about which it has nothing to say
 
 _NOT_SUPPORTED: Final = 3  # the thousands of a cudnnStatus_t; the rest says more
@@ -43,18 +43,19 @@ TENSOR_OP_MATH: Final = 1
 FMA_MATH: Final = 3
 
 
-def _numbered(names: str) -> dict[str, int]:
-    """Return names by their values, which count from 0."""
-    return {name: number for number, name in enumerate(names.split())}
-
-
 # cudnnConvolutionFwdAlgo_t
 FORWARD: Final = {
     name: known.cudnn for name, known in ALGORITHMS.items() if known.cudnn is not None
 }
-# cudnnConvolutionBwdDataAlgo_t and cudnnConvolutionBwdFilterAlgo_t
-BACKWARD_DATA: Final = _numbered("algo_0 algo_1 fft fft_tiling winograd winograd_nonfused")
-BACKWARD_FILTER: Final = _numbered("algo_0 algo_1 fft algo_3 winograd winograd_nonfused fft_tiling")
+# cudnnConvolutionBwdDataAlgo_t
+BACKWARD_DATA: Final[Mapping[str, int]] = {
+    "algo_0": 0, "algo_1": 1, "fft": 2, "fft_tiling": 3, "winograd": 4, "winograd_nonfused": 5,
+}  # fmt: skip
+# cudnnConvolutionBwdFilterAlgo_t
+BACKWARD_FILTER: Final[Mapping[str, int]] = {
+    "algo_0": 0, "algo_1": 1, "fft": 2, "algo_3": 3, "winograd": 4, "winograd_nonfused": 5,
+    "fft_tiling": 6,
+}  # fmt: skip
 
 _NEW: Final = (POINTER(c_void_p),)
 _WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
@@ -120,8 +121,9 @@ class CudnnLibrary(Library):
         buffer = ctypes.create_string_buffer(_WORDS)
         self._library.cudnnGetLastErrorString(buffer, _WORDS)  # of this thread
         words = " ".join(buffer.value.decode("utf-8", "replace").split())
-        told = "" if words == _NO_WORDS else words
-        return kind(function, status, name.decode("ascii", "replace"), told)
+        if words == _NO_WORDS:
+            words = ""
+        return kind(function, status, name.decode("ascii", "replace"), words)
 
 
 def version_text(version: int) -> str:
@@ -146,14 +148,16 @@ def load() -> CudnnLibrary:
 
 def candidates() -> Iterator[str]:
     """Return where the library may be: named by the user, loaded, in its wheel, on the path."""
-    if named := os.environ.get(environment.CUDNN):
+    named = os.environ.get(environment.CUDNN)
+    if named:
         yield named
         return
     yield from loaded()
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            files = metadata.files(package) or ()
-            yield from (str(file.locate()) for file in files if file.name == NAME)
+            for file in metadata.files(package) or ():
+                if file.name == NAME:
+                    yield str(file.locate())
     own = Path(torch.__file__).parent / "lib" / NAME
     if own.exists():
         yield str(own)
@@ -166,5 +170,5 @@ def loaded() -> Iterator[str]:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return
-    paths = (line.split(maxsplit=5)[-1] for line in lines if "libcudnn.so" in line)
-    yield from dict.fromkeys(paths)
+    # of the six columns of a line the last one is the path; a library has a line for each segment
+    yield from dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "libcudnn.so" in line)

@@ -109,12 +109,14 @@ class FrontEnd:
             other = f" (found with cuDNN {version})" if version not in {"", self.version} else ""
             why = f"cuDNN {self.version}: {name}{other}: {first_line(error)}"
             raise NotSupported(why) from error
-        full = graph.get_plan_name_at_index(index)
+        full_name = graph.get_plan_name_at_index(index)
         size = int(graph.get_workspace_size_plan_at_index(index))
         engine = graph.get_engine_and_knobs_at_index(index)[0]
         notes = " ".join(self._notes(problem, device, engine))
-        described = (_CALL, full, device, (), size)
-        return CudnnGraphPlan(*described, self, graph, index, notes)
+        no_descriptors = ()  # the graph has what describes it
+        return CudnnGraphPlan(
+            *(_CALL, full_name, device, no_descriptors, size), self, graph, index, notes
+        )
 
     def names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the names of mode A's plans, at most so many, then the engines left out.
@@ -135,7 +137,7 @@ class FrontEnd:
                 others.append(f"eng{one['engine']}")
         allowed = [name for name in asked["heuristic"] if _engine(name) not in forbidden]
         listed = allowed[:most]
-        tried = set(map(_engine, listed))
+        tried = {_engine(name) for name in listed}
         return listed + [name for name in others if name not in tried]
 
     def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
@@ -231,7 +233,11 @@ class FrontEnd:
             engines = self._asked(problem, device)["engines"]
         except LibraryUnusable:
             return []
-        return next((one["notes"] for one in engines if one["engine"] == engine), [])
+        for answer in engines:
+            if answer["engine"] == engine:
+                notes: list[str] = answer["notes"]
+                return notes
+        return []
 
 
 def _engine(plan: str) -> str:
@@ -240,5 +246,9 @@ def _engine(plan: str) -> str:
 
 def _unwanted(problem: Problem) -> set[str]:
     """Return the numerical notes of plans that the point's switches forbid."""
-    reduced = _REDUCED if problem.shape.dtype == "float32" and not problem.tf32 else ()
-    return {*reduced, *(("NONDETERMINISTIC",) if problem.deterministic else ())}
+    unwanted = set[str]()
+    if problem.shape.dtype == "float32" and not problem.tf32:
+        unwanted.update(_REDUCED)
+    if problem.deterministic:
+        unwanted.add("NONDETERMINISTIC")
+    return unwanted

@@ -116,12 +116,14 @@ class MiopenLibrary(Library):
     signatures = SIGNATURES
 
     def _check_version(self) -> None:
-        numbers = [c_size_t() for _ in range(3)]
-        self._bind("miopenGetVersion")(*map(ctypes.byref, numbers))
-        major, minor, patch = self.version = tuple(number.value for number in numbers)
-        if major not in _MAJORS:
-            known = " or ".join(map(str, _MAJORS))
-            raise LibraryUnusable(f"{self.path}: MIOpen {major}.{minor}.{patch}, not {known}")
+        major, minor, patch = c_size_t(), c_size_t(), c_size_t()
+        ask = self._bind("miopenGetVersion")
+        ask(ctypes.byref(major), ctypes.byref(minor), ctypes.byref(patch))
+        self.version = major.value, minor.value, patch.value
+        if major.value not in _MAJORS:
+            version = ".".join(str(number) for number in self.version)
+            known = " or ".join(str(number) for number in _MAJORS)
+            raise LibraryUnusable(f"{self.path}: MIOpen {version}, not {known}")
 
     def _error(self, function: str, status: int) -> MiopenError:
         words = self._library.miopenGetErrorString
@@ -138,11 +140,14 @@ def load() -> MiopenLibrary:
 
 def _candidates() -> Iterator[str]:
     """Return where the library may be: named by the user, in torch's wheel, on the path."""
-    if named := os.environ.get(environment.MIOPEN):
+    named = os.environ.get(environment.MIOPEN)
+    if named:
         yield named
         return
-    own = Path(torch.__file__).parent / "lib"
-    yield from (str(own / name) for name in _FILES if (own / name).exists())
+    for name in _FILES:
+        own = Path(torch.__file__).parent / "lib" / name
+        if own.exists():
+            yield str(own)
     yield from _FILES
 
 
@@ -153,11 +158,8 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
         first, second = second, first
     shape = problem.shape
     convolution = Descriptor(library, NAME, "Convolution")
-    library.call(
-        "miopenInitConvolutionDescriptor",
-        *(convolution, _CROSS_CORRELATION),
-        *(*shape.padding, *shape.stride, *shape.dilation),
-    )
+    geometry = (*shape.padding, *shape.stride, *shape.dilation)
+    library.call("miopenInitConvolutionDescriptor", convolution, _CROSS_CORRELATION, *geometry)
     library.call("miopenSetConvolutionGroupCount", convolution, shape.groups)
     return first, second, convolution, result
 
@@ -188,13 +190,11 @@ class MiopenPlan(Plan):
         """Queue the convolution."""
         if self.forward:
             first, second = second, first
-        a, b, convolution, result = self.descriptors
-        self.backend.library.call(
-            self.function,
-            self.backend.handle(self.device, stream),
-            *(a, first, b, second, convolution, result, out),
-            *(workspace, self.workspace_bytes, self.solution),
-        )
+        of_first, of_second, convolution, result = self.descriptors
+        handle = self.backend.handle(self.device, stream)
+        operands = (of_first, first, of_second, second, convolution, result, out)
+        scratch = (workspace, self.workspace_bytes)
+        self.backend.library.call(self.function, handle, *operands, *scratch, self.solution)
 
 
 class Miopen(VendorBackend[MiopenLibrary]):
@@ -218,28 +218,38 @@ class Miopen(VendorBackend[MiopenLibrary]):
         function = _FUNCTIONS[problem.way]
         described = describe(self.library, problem)
         solutions = self._solutions(function, described, device)
+        fitting = []
+        others: dict[str, None] = {}  # the algorithms of the rest, each once
+        for offered in solutions:
+            if wanted == offered.algorithm or name in {_name(offered), catalog.HEURISTIC}:
+                fitting.append(offered)
+            else:
+                others[_NAMES.get(offered.algorithm, str(offered.algorithm))] = None
         if name == catalog.HEURISTIC:
-            fitting = solutions[:1]
-        else:
-            fitting = [one for one in solutions if name == _name(one) or wanted == one.algorithm]
+            fitting = fitting[:1]
         if not fitting:
-            families = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
             raise NotSupported(
                 f"MIOpen offers no {problem.algorithm} for this shape "
-                f"(but: {', '.join(families) or 'none'}); that may be its guess"
+                f"(but: {', '.join(others) or 'none'}); that may be its guess"
             )
         solution = self._compiled(function, described, device, fitting)
         return MiopenPlan(
-            *(f"{function}Immediate", _NAMES[solution.algorithm], device, described),
-            *(solution.workspace_size, self, problem.way is Direction.FORWARD),
-            solution.solution_id,
+            f"{function}Immediate",
+            _NAMES[solution.algorithm],
+            device,
+            described,
+            solution.workspace_size,
+            backend=self,
+            forward=problem.way is Direction.FORWARD,
+            solution=solution.solution_id,
         )
 
     def _names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
         function = _FUNCTIONS[problem.way]
         described = describe(self.library, problem)
-        return [*map(_name, self._solutions(function, described, device))][:most]
+        solutions = self._solutions(function, described, device)
+        return [_name(solution) for solution in solutions[:most]]
 
     def backward_name(self, way: Direction, algorithm: str) -> str | None:
         """Return the same family, a plan being of one way; FFT has no gradient of filters."""
@@ -255,13 +265,11 @@ class Miopen(VendorBackend[MiopenLibrary]):
         self, function: str, described: tuple[Descriptor, ...], device: int
     ) -> list[Solution]:
         """Return what MIOpen offers for a problem."""
+        handle = self.handle(device, 0)
         room = (Solution * _MOST_SOLUTIONS)()
         count = ctypes.c_size_t()
-        self.library.call(
-            f"{function}GetSolution",
-            *(self.handle(device, 0), *described),
-            *(_MOST_SOLUTIONS, ctypes.byref(count), room),
-        )
+        answer = (_MOST_SOLUTIONS, ctypes.byref(count), room)
+        self.library.call(f"{function}GetSolution", handle, *described, *answer)
         return list(room[: count.value])
 
     def _compiled(
