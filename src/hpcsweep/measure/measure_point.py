@@ -78,8 +78,9 @@ class PointBench:
         if point.measure["profile"]:
             checks[PROFILE] = Profilers(self.rig)
         for name, described in CHECKS.items():
-            is_wanted = described.setting is None or point.measure[described.setting]
-            if is_wanted and point.workload in (described.workloads or WORKLOADS):
+            if point.workload not in (described.workloads or WORKLOADS):
+                continue  # it has not even the setting
+            if described.setting is None or point.measure[described.setting]:
                 checks[name] = self.checks[name]
         return dict(sorted(checks.items(), key=lambda item: item[1].runs))
 

@@ -17,10 +17,11 @@ from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.catalog.row_records import WorkCells
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import call_errors, compilations, model_builder, rounding, transformed, work
+from hpcsweep.measure import compilations, model_builder, rounding, transformed, work
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure.checks import numerics
 from hpcsweep.measure.timing import layer_timer
 from hpcsweep.measure.workloads import inference
 from measuring import Throttled, lying, point
@@ -458,7 +459,7 @@ def test_a_replay_that_computes_something_else_is_not_taken_for_the_network():
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (call_errors.Convolutions, "compared"),
+        (numerics.Convolutions, "compared"),
         (rounding, "of_call"),
         (inference.InferenceNetwork, "output"),
     ],

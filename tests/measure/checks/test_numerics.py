@@ -16,7 +16,7 @@ from hpcsweep.conv.reference import reference_backend
 from hpcsweep.conv.reference.gemm import Gemm
 from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
 from hpcsweep.conv.tensors import tensors_in
-from hpcsweep.measure import call_errors, convolutions, rounding
+from hpcsweep.measure import convolutions, rounding
 from hpcsweep.measure.checks import numerics as check
 from hpcsweep.measure.rounding import is_partial, is_wrong
 from hpcsweep.measure.shape_pass import shape_pass
@@ -31,7 +31,7 @@ def _calls(net, image, names=None, *, whole=True, run=None):
     if names is not None:
         chosen = [next(c for c in chosen if c.layer == name) for name in names]
         chosen = [replace(c) for c in chosen]
-    calls = call_errors.Convolutions(chosen, tf32=False, whole=whole)
+    calls = check.Convolutions(chosen, tf32=False, whole=whole)
     with calls.compared(net):
         (run or net)(image)
     return calls.verdicts("missing")
@@ -226,7 +226,7 @@ def _with_a_fault(monkeypatch, net, number, fault, dtype):
     with torch.inference_mode():
         shapes = shape_pass(net, image)
         picked = convolutions.choose(net, shapes, "gemm", policy(), Reference())
-        calls = call_errors.Convolutions(picked.calls, tf32=False, whole=False)
+        calls = check.Convolutions(picked.calls, tf32=False, whole=False)
         with calls.compared(net):
             net(image)
     return calls.verdicts("missing")
