@@ -3,7 +3,7 @@
 Below stand the padding, the windows and the cached constants that the algorithms share.
 
 A new algorithm is a subclass of `OperatorFamily` with two methods (`convolve`, and `steps` or
-`expected`), an entry in `reference.algorithms.FAMILIES`, and its row in `catalog/algorithms.csv`.
+`expected`), an entry in `FAMILIES` of `reference_backend`, and its row in `catalog/algorithms.csv`.
 """
 
 from __future__ import annotations
