@@ -27,9 +27,9 @@ from hpcsweep.catalog.checks.algorithm import (
     UNCOVERED,
     UNPROVEN,
     WORK_UNKNOWN,
+    AlgorithmCells,
     LayerAlgorithm,
 )
-from hpcsweep.catalog.checks.algorithm import AlgorithmCells as Cells
 from hpcsweep.conv import choice, parts
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import Algorithm, LayerChoice
@@ -137,7 +137,7 @@ def use(
     choices: Choices,
     proof: Proof,
     means: tuple[Sequence[float], Sequence[float]] | None = None,
-) -> Cells:
+) -> AlgorithmCells:
     """Return the columns that say whether a point used its algorithm.
 
     `means` are the mean milliseconds in the layer pass of the convolution calls, gradients last,
@@ -157,7 +157,7 @@ def use(
         used.append(catalog.AUTO)
     workspaces = [c.workspace_bytes for c in choices.all if c.workspace_bytes is not None]
     beyond = _shares_text(uncovered(algorithm, shapes, choices.calls), shapes)
-    return Cells(
+    return AlgorithmCells(
         backend=joined(backends),
         algorithm_used=joined(used),
         algorithm_evidence=proof.source.value,
