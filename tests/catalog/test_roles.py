@@ -28,7 +28,7 @@ from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import todo
 from hpcsweep.forecast.training_data import SETTINGS
 from hpcsweep.submit import packing
-from hpcsweep.submit import past_times
+from hpcsweep.submit import estimate
 
 
 
@@ -51,7 +51,7 @@ for role in sys.argv[1:]:
     facts[role] = {
         "network in memory": ModelKey.of(points[0]) != ModelKey.of(points[1]),
         "network of the order": measured_side_by_side(axes, f"axis_of_{role}"),
-"kind of an estimate": f"axis_of_{role}" in past_times.names_of_kind("inference"),
+"kind of an estimate": f"axis_of_{role}" in estimate.names_of_kind("inference"),
         "setting of a prediction": f"axis_of_{role}" in SETTINGS,
         "sampled": f"axis_of_{role}" in sizes_of_inputs(),
         "skipped after a smaller one": bool(known.why_skip(points[1].axes)),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from drafts import written
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger
-from hpcsweep.submit import prepare, request
+from hpcsweep.submit import request
 from localruns import COMMAND, Desk
 from waiting import wait_for
 
@@ -34,7 +35,7 @@ def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Pa
     site.write_text("gpu: l40\n")
     file = desk.spec("workload: noop\naxes: {model: [a, b]}\n")
     asked = request.make(sweep_file.load(file), profile.load(site))
-    prepare.prepare(desk.sweep(), asked)
+    written(desk.sweep(), asked)
 
     def queue(submission: SubmissionDir) -> set[int]:
         command = [sys.executable, "-m", "hpcsweep.node.supervisor", submission.path, "0"]
@@ -59,7 +60,7 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
         sizes = list(range(1, number + 1))
         file = desk.spec(f"workload: noop\naxes: {{model: [a], input_size: {sizes}}}\n")
         asked = request.make(sweep_file.load(file), profile.load(site))
-        prepare.prepare(desk.sweep(), asked)
+        written(desk.sweep(), asked)
         listed.clear()
         found = ledger.read_ledger(desk.sweep(), lambda _submission, n=number: set(range(n)))
         assert len(found.live) == number

@@ -18,7 +18,8 @@ from hpcsweep.errors import SpecError
 from hpcsweep.messages import Message
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import changes, check_inputs, factories, questions, request
+from hpcsweep.submit import check_inputs, compare, questions, request
+from hpcsweep.submit.compare import Submit
 from localruns import Desk
 
 NETWORK = """\
@@ -58,6 +59,12 @@ def written(desk: Desk, old: str = "", new: str = "") -> Path:
     path = desk.folder.parent / "beside" / "sweep.yaml"
     path.write_text(SWEEP.replace(old, new))
     return path
+
+
+def checked(desk: Desk, *requests: request.Request) -> Submit:
+    """Check the inputs of requests; return what became of the first."""
+    jobs = [compare.in_results(desk.results, asked) for asked in requests]
+    return check_inputs.check_inputs(jobs)[0]
 
 
 @pytest.mark.slow
@@ -125,7 +132,7 @@ def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: s
     """It is read, not run."""
     beside = desk.folder.parent / "beside"
     (beside / "mymodel.py").write_text(source)
-    assert factories.problem("mymodel:net", [str(beside)]) == ("", True)
+    assert check_inputs.factory_problem("mymodel:net", [str(beside)]) == ("", True)
 
 
 def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +207,7 @@ def test_what_a_network_computes_is_counted_when_it_is_tried(
     done = desk.run("submit", path, "--cluster", "local", "--dry-run", "--max-gpu-hours", "0")
     assert "1 from the table of peaks" in done.stdout, done.stdout + done.stderr
     asked = request.make(sweep_file.load(path), profile.load("local"))
-    (found,) = check_inputs.check_inputs(desk.results, [asked]).values()
+    (found,) = checked(desk, asked).operations.values()
     assert found.convolutions == 1
     flops = 6 * 6 * 4 * 3 * 3 * 3 * 2  # at 8 x 8
     assert found.gflops == pytest.approx(flops * (224 / 8) ** 2 / 1e9, rel=0.05)
@@ -226,8 +233,9 @@ def test_a_network_is_tried_with_its_smallest_and_its_largest_input(
     """Named by what differs; once where all points have one input."""
     sweep = sweep_file.load(written(desk, "weights: [w.pt]", more))
     requests = [request.make(sweep, profile.load("local"))] * 2
-    assert [one.at for one in questions.own_networks(desk.results, requests, ())] == asked
-    assert not list(questions.own_networks(desk.results, requests, ["mymodel:net"]))
+    sweep_dir = desk.sweep()
+    assert [one.at for one in questions.about_networks(sweep_dir, requests, ())] == asked
+    assert not questions.about_networks(sweep_dir, requests, ["mymodel:net"])
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
@@ -237,13 +245,13 @@ def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     said: list[Message] = []
     sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
     with messages.told_to(said.append):
-        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load(path))])
+        checked(desk, request.make(sweep, profile.load(path)))
     assert len(said) == 1
     assert "'elsewhere:net': no module" in said[0].text
     assert said[0].remedy == "the job's own Python must have it"
     wrong = sweep_file.load(written(desk, ":net", ":nte"))
     with pytest.raises(SpecError, match="has no 'nte'"):
-        check_inputs.check_inputs(desk.results, [request.make(wrong, profile.load(path))])
+        checked(desk, request.make(wrong, profile.load(path)))
 
 
 def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPatch):
@@ -278,7 +286,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
     there.parent.mkdir(parents=True)
     there.touch()
     with pytest.raises(SpecError) as caught:
-        check_inputs.check_inputs(desk.results, [asked])
+        checked(desk, asked)
     missing = there.with_name("resnet18-f37072fd.pth")
     assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
         caught.value
@@ -356,14 +364,15 @@ def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path:
     folder.submit("s1", text=text)
     folder.measure(folder.shard("s1"))
     asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
-    assert not changes.changed(folder.sweep_dir, replace(asked, device="cpu", rehearsal=True))
+    points = request.points_of(asked.sweep, "cpu", None, rehearsal=True)
+    asked = replace(asked, device="cpu", rehearsal=True, expansion=points)
+    assert not compare.changed(folder.sweep_dir, asked)
     (tmp_path / "nets.py").write_text("tiny = 1\n")
-    asked = replace(asked, device="cpu", rehearsal=True)
-    assert Counter(changes.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
+    assert Counter(compare.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
     known = {"nets:tiny": sources.Sources([str(tmp_path)]).cell(asked_point(asked))}
-    assert not changes.other_than({"resnet18": "", **known}, asked)
+    assert not compare.other_than({"resnet18": "", **known}, asked)
     (tmp_path / "nets.py").write_text("tiny = 2\n")
-    assert changes.other_than(known, asked) == ["nets:tiny"]
+    assert compare.other_than(known, asked) == ["nets:tiny"]
 
 
 SITE = "gpu: cpu\nlauncher: sbatch\ntime: 10\n"
@@ -419,7 +428,7 @@ def test_what_could_not_be_checked_here_is_a_note(
     (desk.folder / "mymodel.py").write_text(OWN)
     asked = _asked(desk, MAPS)
     with messages.told_to(said.append):
-        check_inputs.check_inputs(desk.results, [asked, asked])
+        checked(desk, asked, asked)
     why = "ModuleNotFoundError: No module named 'torch'"
     (note,) = said  # one for all that has the same reason
     assert note.level == "note"
@@ -442,11 +451,11 @@ def test_cifar_without_a_folder_is_told_before_the_queue(
     sweep = sweep_file.load(desk.spec(text))
     said: list[Message] = []
     with messages.told_to(said.append):
-        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load(site))])
+        checked(desk, request.make(sweep, profile.load(site)))
         assert not said
-        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load("local"))])
+        checked(desk, request.make(sweep, profile.load("local")))
         monkeypatch.setenv("HPCSWEEP_DATA", "/scratch/mine")
-        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load("local"))])
+        checked(desk, request.make(sweep, profile.load("local")))
     (told,) = said
     assert (told.level, told.text.partition(",")[0]) == (
         "warning",
@@ -464,7 +473,7 @@ def _told(desk: Desk, values: str, run: str, results: str = "{}", more: str = ""
     try:
         sweep = sweep_file.load(path)
         asked = request.make(sweep, profile.load("local"), request.Options(workers=2))
-        check_inputs.check_inputs(desk.results, [asked])
+        checked(desk, asked)
     except SpecError as error:
         return str(error)
     return ""

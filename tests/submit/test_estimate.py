@@ -9,16 +9,20 @@ import pytest
 
 import resultsfolder
 import timedrows
+from drafts import written
 from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import cost, estimate, past_times, prepare, request
+from hpcsweep.store.folders import SweepDir
+from hpcsweep.submit import estimate, request
+from hpcsweep.submit.dry_run import cost_of
 from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.passes import Operations, Peaks
 from localruns import Desk
 from timedrows import Law
 
 LAW = Law()
+TWO = resultsfolder.SWEEP.replace("[resnet18]", "[resnet18, vgg11]")
 SIZES = """\
 name: demo
 workload: inference
@@ -102,8 +106,8 @@ def test_the_time_of_an_own_network_is_a_guess_until_it_was_tried(tmp_path):
     seconds = seconds_of(own)
     assert seconds_of.about(seconds).endswith(", a guess: no table has these networks")
     assert "1 from a guess of 10 GFLOPs an image" in seconds_of.basis()
-    tried = replace(asked, operations={"mine:net": Operations(0.01, 3)})
-    seconds_of = estimate.estimator(folder.sweep_dir, tried)
+    tried = {"mine:net": Operations(0.01, 3)}
+    seconds_of = estimate.estimator(folder.sweep_dir, asked, tried)
     assert seconds_of(own) < seconds / 2
     assert set(seconds_of.counts) == {EstimateBasis.PEAKS}
 
@@ -124,14 +128,14 @@ def test_of_a_device_without_a_sheet_nothing_is_known_until_rows_are(tmp_path):
     (tmp_path / "banana.yaml").write_text("gpu: banana\ntime: 30\n")
     folder = resultsfolder.make(tmp_path, SIZES)
     asked = asked_of(tmp_path, cluster=tmp_path / "banana.yaml")
-    told = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    told = cost_of(folder.sweep_dir.path.parent, asked)
     assert "expected: nobody knows how long on banana" in told.text()
     assert "52 from nothing: the catalogue lacks this device" in told.text()
     assert told.to_json()["gpu_hours"] == {"banana": None}
     limited = replace(asked, options=request.Options(max_gpu_hours=1000.0))
     with pytest.raises(Refused, match="--max-gpu-hours cannot be kept"):
-        prepare.prepare(folder.sweep_dir, limited)
-    sent = prepare.Submit(folder.sweep_dir, asked, prepare.prepare(folder.sweep_dir, asked))
+        written(folder.sweep_dir, limited)
+    sent = written(folder.sweep_dir, asked)
     assert "52 points on banana, nobody knows how long" in sent.headline
     points = resultsfolder.points_of(tmp_path, SIZES, "banana")
     submission = folder.submit("20260101-000000-banana", gpu="banana").id
@@ -171,13 +175,13 @@ def test_a_command_counts_a_minute_until_it_ran_and_says_so(tmp_path):
 def test_an_estimate_says_what_it_rests_on(tmp_path):
     """First on the catalogue alone, then on rows."""
     folder, asked = resultsfolder.make(tmp_path, SIZES), asked_of(tmp_path)
-    bare = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    bare = cost_of(folder.sweep_dir.path.parent, asked)
     assert bare.share_from_rows == 0
     assert "52 from the table of peaks: nothing valid was measured on this device" in bare.text()
     half = [point for point in folder.points if point.axes["model"] == "resnet18"]
     half = [point for point in half if point.axes["input_size"] % 32 == 0]
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, half, LAW)
-    told = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    told = cost_of(folder.sweep_dir.path.parent, asked)
     assert "38 points in 1 chunk, 14 measured already" in told.text()
     assert "12 from measured points of the same network and algorithm (14 of demo)" in told.text()
     assert "26 from measured points of other networks or algorithms (14 of demo)" in told.text()
@@ -187,9 +191,9 @@ def test_an_estimate_says_what_it_rests_on(tmp_path):
 def test_packing_uses_the_same_seconds(tmp_path):
     """The chunks of a submission last as long as the estimate says, with a start each."""
     _, folder, asked = after(tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192})
-    expected = cost.cost_of(folder.sweep_dir.path.parent, asked)
-    ready = prepare.prepare(folder.sweep_dir, asked)
-    assert ready.seconds == pytest.approx(expected.seconds)
+    expected = cost_of(folder.sweep_dir.path.parent, asked)
+    ready = written(folder.sweep_dir, asked)
+    assert ready.seconds == pytest.approx(expected.job.seconds)
     left = [point for point in folder.points if point.axes["input_size"] not in {64, 128, 192}]
     true = LAW.worker + LAW.network + sum(LAW.wall_s(point) for point in left)
     assert ready.seconds == pytest.approx(true, rel=0.1)
@@ -205,7 +209,95 @@ def test_a_single_row_tells_the_pass_and_leaves_the_rest_to_what_is_usual(tmp_pa
 def test_rows_without_a_wall_time_tell_of_passes_only(tmp_path):
     """Imported tables have none."""
     seconds_of, folder, asked = after(tmp_path, lambda _: True, wall_s=None)
-    rows = past_times.measured(folder.sweep_dir, Peaks("inference", asked.device))
+    rows = estimate.past_times(folder.sweep_dir, Peaks("inference", asked.device))
     assert {row.beside_s for row in rows} == {None}
     assert max(off(seconds_of, folder.points)) < 2
     assert seconds_of.start > seconds_of.worker > 0
+
+
+def measured(path, points=None, text=TWO):
+    """Return a folder with one attempt under the law."""
+    folder = resultsfolder.make(path, text)
+    timedrows.measure(
+        folder, folder.submit("20260101-000000-local").id, points or folder.points, LAW
+    )
+    return folder
+
+
+def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
+    """The first row of an attempt waited for a worker, the first of a network for that."""
+    folder = measured(tmp_path)
+    peaks = Peaks("inference", "cpu")
+    rows = estimate.past_times(folder.sweep_dir, peaks)
+    assert [row.made_first for row in rows] == ["worker", *[""] * 7, "network", *[""] * 7]
+    for row, point in zip(rows, folder.points, strict=True):
+        more = {"worker": LAW.worker, "network": LAW.network, "": 0.0}[row.made_first]
+        pass_s = LAW.pass_s(point)
+        layers = 20 * (LAW.layer_factor - 1) * pass_s
+        assert row.slower == pytest.approx(pass_s / peaks.pass_s(point.axes), rel=1e-4)
+        beside = more + LAW.fixed + LAW.slope * pass_s + layers
+        assert row.beside_s == pytest.approx(beside, rel=1e-3)
+
+
+def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
+    """They say nothing of this one."""
+    folder = measured(tmp_path)
+    assert estimate.past_times(folder.sweep_dir, Peaks("inference", "h100")) == []
+    assert estimate.past_times(folder.sweep_dir, Peaks("training", "cpu")) == []
+    shard = folder.shard(folder.submit("20260102-000000-local").id)
+    folder.measure(shard, folder.points[:3], status="timeout", workload="inference", wall_s=600.0)
+    assert len(estimate.past_times(folder.sweep_dir, Peaks("inference", "cpu"))) == 16
+
+
+def test_a_row_that_no_gpu_can_have_tells_nothing(tmp_path):
+    """Flagged, or of a version that did not look yet."""
+    folder = measured(tmp_path)
+    shard = folder.shard(folder.submit("20260102-000000-local").id)
+    some = {"workload": "inference", "wall_s": 1.0, "device_name": "NVIDIA H200", "flops": 1e12}
+    folder.measure(shard, folder.points[:2], mean_ms=1e-3, median_ms=1e-3, **some)
+    assert len(estimate.past_times(folder.sweep_dir, Peaks("inference", "cpu"))) == 16
+
+
+def test_shards_of_other_devices_are_not_even_read(tmp_path):
+    """A large sweep of a cluster must not slow down an estimate for this machine."""
+    folder = measured(tmp_path)
+    folder.shard(folder.submit("20260102-000000-h100", gpu="h100").id).overall.mkdir()
+    assert len(estimate.past_times(folder.sweep_dir, Peaks("inference", "cpu"))) == 16
+
+
+def test_what_cannot_be_read_tells_nothing(tmp_path):
+    """An estimate needs no rows; who needs them says what is wrong."""
+    folder = measured(tmp_path)
+    shard = folder.shard("20260101-000000-local").overall
+    shard.unlink()
+    shard.mkdir()
+    for name in ("demo", "new"):
+        sweep_dir = SweepDir(folder.sweep_dir.path.parent / name)
+        assert estimate.past_times(sweep_dir, Peaks("inference", "cpu")) == []
+
+
+def test_the_newest_rows_count_where_there_are_many(tmp_path, monkeypatch):
+    """Older ones are not read when there are enough."""
+    folder = measured(tmp_path)
+    monkeypatch.setattr(estimate, "_MOST_ROWS", 3)
+    timedrows.measure(folder, folder.submit("20260102-000000-local").id, folder.points[-4:], LAW)
+    rows = estimate.past_times(folder.sweep_dir, Peaks("inference", "cpu"))
+    assert [row.kind[0] for row in rows] == ["vgg11"] * 3  # the older begin with resnet18
+
+
+def test_other_sweeps_of_the_folder_count_too_after_this_one(tmp_path):
+    """A sweep that was never run learns from those beside it."""
+    folder = measured(tmp_path)
+    new = SweepDir(folder.sweep_dir.path.parent / "new")
+    assert {row.sweep for row in estimate.past_times(new, Peaks("inference", "cpu"))} == {"demo"}
+
+
+def test_what_differs_only_in_amount_or_numbers_is_of_one_kind(tmp_path):
+    """Size and batch, seeds and weights; not the layout."""
+    (one, *_) = resultsfolder.points_of(tmp_path)
+    names = estimate.names_of_kind("inference")
+    kind = estimate.kind_of(names, one.axes)
+    more = {"input_size": 9, "batch_size": 7, "seed": 3, "gpu": "l40"}
+    assert estimate.kind_of(names, {**one.axes, **more}) == kind
+    assert estimate.kind_of(names, {**one.axes, "memory_format": "nhwc"}) != kind
+    assert estimate.kind_of(names, {"model": "resnet18", "algorithm": "gemm"}) == kind

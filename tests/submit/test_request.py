@@ -8,7 +8,7 @@ from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.errors import Refused
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import prepare, request
+from hpcsweep.submit import draft, request
 from localruns import FORTY_SLOW, TEN
 
 
@@ -34,7 +34,7 @@ def test_a_budget_is_kept(desk):
 def test_an_estimate_above_the_budget_is_told_with_as_many_digits(hours, told):
     """A small one, too."""
     with pytest.raises(Refused, match=f"the estimate of {told} GPU-hours exceeds"):
-        prepare.check_budget(hours * 3600, hours / 2)
+        draft.check_budget(hours * 3600, hours / 2)
 
 
 def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):

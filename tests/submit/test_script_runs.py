@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hpcsweep
+from drafts import written
 from gate import Gate
 from hpcsweep.catalog.columns import CLOCKED
 from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import EXIT_REQUEUE, Refused
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, shards
-from hpcsweep.submit import prepare, request
+from hpcsweep.submit import request
 from localruns import Desk
 from waiting import wait_for
 
@@ -73,8 +74,7 @@ class Node:
         path = self.desk.folder / "site.yaml"
         path.write_text(f"gpu: {gpu}\n{site}")
         asked = request.make(sweep_file.load(self.desk.spec(text)), profile.load(path))
-        submission = prepare.prepare(self.desk.sweep(), asked).submission
-        assert submission is not None
+        submission = written(self.desk.sweep(), asked).submission
         arrays.write(submission, asked.profile)
         return submission
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
+import weakref
 from collections import Counter
 
 import pytest
 
+import askinghere
+import drafts
 from gate import Gate
 from hpcsweep import messages
 from hpcsweep.errors import (
@@ -22,9 +25,12 @@ from hpcsweep.errors import (
     UsageError,
 )
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import request, steps
+from hpcsweep.spec.expansion import Expansion
+from hpcsweep.submit import questions, request, steps
 from localruns import COMMAND, TEN
 from waiting import wait_for
+
+ANEW = request.Options(again=True)
 
 
 def test_a_sweep_is_measured_once(desk):
@@ -288,6 +294,67 @@ def test_jobs_of_a_python_without_nvml_are_told_before_the_queue(monkeypatch, de
         "warning: jobs run this Python, without nvidia-ml-py: pip install 'hpcsweep[nvidia]'; "
         "these are off: clock, power, temperature, throttling, energy, and who else uses the GPU"
     )
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the expansions that are made, the runs through them, and points that are alive."""
+    counts = Counter()
+    alive = weakref.WeakValueDictionary()
+    make, run = Expansion.__init__, Expansion.__iter__
+
+    def making(self, *arguments, **more):
+        counts["made"] += 1
+        make(self, *arguments, **more)
+
+    def running(self):
+        counts["runs"] += 1
+        for point in run(self):
+            alive[point.point_id] = point
+            counts["most alive"] = max(counts["most alive"], len(alive))
+            yield point
+
+    monkeypatch.setattr(Expansion, "__init__", making)
+    monkeypatch.setattr(Expansion, "__iter__", running)
+    return counts
+
+
+def test_a_sweep_is_expanded_once_and_run_through_once(desk, counted):
+    """To pack it; also where nothing is left. What --again begins is compared with it before."""
+    sweep = sweep_file.load(desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"))
+    for options, runs in ((request.Options(), 1), (request.Options(), 1), (ANEW, 2)):
+        counted.clear()
+        assert steps.submit(desk.results, request.of_cluster(sweep, "local", options)) == 0
+        assert (counted["made"], counted["runs"]) == (1, runs)
+
+
+def test_what_is_asked_about_networks_takes_few_runs_through_the_points(desk, monkeypatch, counted):
+    """One for all that torch is asked, one for what libcudnn is; to compare own files, to pack."""
+    monkeypatch.setattr(questions, "asking", askinghere.asking)
+    (desk.folder / "mine.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Conv2d(3, 4, 3))\n"
+    )
+    spec = desk.spec(
+        "workload: inference\n"
+        "axes: {model: ['mine:net'], input_size: [8, 9], algorithm: [gemm, {'0': gemm}]}\n"
+    )
+    site = desk.spec("gpu: h100\nlauncher: sbatch\n", "site.yaml")
+    asked = request.of_cluster(sweep_file.load(spec), str(site))
+    (job,) = steps.checked(desk.results, [asked])
+    assert counted["runs"] <= 2
+    drafts.written(desk.sweep(), asked)
+    assert job.operations
+    assert (counted["made"], counted["runs"] <= 4) == (1, True)
+
+
+def test_points_are_never_listed(desk, counted):
+    """300,000 of them would take 226 MB: only those of the chunk that is packed are alive."""
+    sizes = "input_size: {start: 1, stop: 999, step: 1}"
+    spec = desk.spec(f"workload: noop\naxes: {{model: [a], {sizes}}}\n")
+    site = desk.spec("gpu: l40\nmax_points_per_chunk: 10\n", "site.yaml")
+    asked = request.of_cluster(sweep_file.load(spec), str(site))
+    assert drafts.written(desk.sweep(), asked).points == 999
+    assert 10 <= counted["most alive"] <= 30
 
 
 @pytest.mark.slow

@@ -8,11 +8,12 @@ import sys
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
+from drafts import written
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath
-from hpcsweep.submit import prepare, request
+from hpcsweep.submit import request
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ measure: {fail: [{when: {input_size: 1}, how: hang}]}
 def prepared(desk: Desk, text: str) -> SubmissionDir:
     """Return a submission of one chunk, recorded as `submit` does and not launched."""
     asked = request.make(sweep_file.load(desk.spec(text)), profile.load("local"))
-    return prepare.prepare(desk.sweep(), asked).submission
+    return written(desk.sweep(), asked).submission
 
 
 def in_order_of_sizes(submission: SubmissionDir) -> SubmissionDir:

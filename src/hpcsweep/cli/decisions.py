@@ -292,10 +292,10 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     from hpcsweep.forecast import past_rows, unmeasured
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit import changes, request
+    from hpcsweep.submit import compare, request
 
     learnt = _learnt(results, common.listed(sources) if sources else None)
-    if other := changes.other_than(learnt.own_files, asked):
+    if other := compare.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         messages.note(f"predicts {changed}, with other own files than there are now")
     search_path.use(search_path.beside(asked.sweep.path))

@@ -46,7 +46,7 @@ def expand(spec: str, cluster: tuple[str, ...], sample: int | None, **others: An
     expansions = [(sweep.name, expansion.expand(sweep, sample=sample))]
     if cluster:
         requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
-        expansions = [(asked.words(), asked.expansion()) for asked in requests]
+        expansions = [(asked.words(), asked.expansion) for asked in requests]
     return Answer(
         record=lambda: {"expansions": (points.to_json(limit) for _, points in expansions)},
         text=lambda: chain.from_iterable(_expansion_lines(*each, limit) for each in expansions),
@@ -71,7 +71,7 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    table = support.support_of(points, gpus, sweep.named, search_path.beside(sweep.path))
+    table = support.support_of(points, sweep, gpus, search_path.beside(sweep.path))
     record = {"support": {"sweep": sweep.name, **table.to_json()}}
     return Answer(record=lambda: record, text=lambda: _support_lines(table))
 
@@ -164,18 +164,13 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
-    from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit import changes, cost, support
+    from hpcsweep.submit import dry_run, support
+    from hpcsweep.submit.compare import in_results
 
     sweep = sweep_file.load(spec)
-    requests = [
-        changes.told_of_changes(
-            SweepDir(results / sweep.name), common.request_of(sweep, name, **others)
-        )
-        for name in cluster or ("local",)
-    ]
-    costs = [cost.cost_of(results, request) for request in requests]
-    support.warn(results, requests)
+    requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
+    costs = [dry_run.cost_of(results, request) for request in requests]
+    support.check_support([in_results(results, request) for request in requests])
     return Answer(
         record=lambda: {"estimates": [each.to_json() for each in costs]},
         text=lambda: [each.text() for each in costs],

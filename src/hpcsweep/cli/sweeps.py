@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from hpcsweep.errors import UsageError
 if TYPE_CHECKING:
     from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit.request import Request
-
-    Action = Callable[[Path, Request], int]
 
 
 @click.command()
@@ -86,20 +83,18 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
     for asked in requests if download else ():
         _download(asked)
-    action: Action = steps.submit
     if target is not None:
         from hpcsweep.submit.adaptive.until_error import submit_rounds
 
         if len(requests) > 1:
             raise UsageError("--until-error takes one --cluster: run the command once for each")
-        action = partial(submit_rounds, target=target, watch=watch)
+        code = submit_rounds(results, requests[0], target, watch=watch)
     elif dry_run:
         from hpcsweep.submit.dry_run import rehearse
 
-        action = rehearse
-    if len(requests) > 1 and not dry_run:
-        requests = steps.check_all(results, requests)
-    code = max([action(results, request) for request in requests])
+        code = max([rehearse(results, request) for request in requests])
+    else:
+        code = steps.submit(results, *requests)
     return _collected(sweep_dir, code) if collect else _ran(sweep_dir, code)
 
 
@@ -107,10 +102,10 @@ def _download(asked: Request) -> None:
     extras.need("measure", "submit --download")
     from hpcsweep import search_path
     from hpcsweep.measure.data import downloads
-    from hpcsweep.submit import factories, questions
+    from hpcsweep.submit import questions, request
 
     env = asked.profile.env
-    for name in factories.named(asked.sweep, "dataset"):
+    for name in request.names_on(asked.sweep, "dataset"):
         downloads.get_data(name, env)
     downloads.get_weights(questions.named_weights(asked), search_path.torch_home(env))
 

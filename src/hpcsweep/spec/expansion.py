@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
@@ -68,7 +69,7 @@ def expand(
 
 
 class Expansion:
-    """The points of a sweep, for any number of iterations; `len` is exact."""
+    """The points of a sweep, made anew in each run through them; `len` is exact."""
 
     def __init__(
         self,
@@ -79,22 +80,28 @@ class Expansion:
         has_ids: bool,
     ) -> None:
         self.sweep = sweep
+        self.chosen: frozenset[str] | None = None  # the ids of a part; None: all points
         self._grid = grid
         self._included = included
         self._has_ids = has_ids or None not in sweep.values("gpu")
         self._defaults = sweep.space.defaults
         self._settings = without_defaults(sweep.measure, setting_defaults(sweep.workload))
 
+    def only(self, ids: frozenset[str]) -> Expansion:
+        """Return a part: the points that have these ids."""
+        part = copy(self)
+        part.chosen = ids
+        return part
+
     def __len__(self) -> int:
+        if self.chosen is not None:
+            return sum(1 for _ in self)  # some of the ids may be of other points
         return self._grid.count + len(self._included)
 
     def __iter__(self) -> Iterator[Point]:
-        sweep = self.sweep
-        yield from self._made()
-        for axes in self._included:
-            given = without_defaults(axes, self._defaults)
-            named = point_id(sweep.workload, given, self._settings)
-            yield Point(sweep.workload, axes, sweep.measure, named)
+        for point in chain(self._made(), self._included_points()):
+            if self.chosen is None or point.point_id in self.chosen:
+                yield point
 
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
         """Return the record that ``expand --json`` prints; its points are an iterator."""
@@ -108,6 +115,13 @@ class Expansion:
             "notes": notes,
             "points": map(flat, islice(self, limit)),
         }
+
+    def _included_points(self) -> Iterator[Point]:
+        sweep = self.sweep
+        for axes in self._included:
+            given = without_defaults(axes, self._defaults)
+            named = point_id(sweep.workload, given, self._settings)
+            yield Point(sweep.workload, axes, sweep.measure, named)
 
     def _made(self) -> Iterator[Point]:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""

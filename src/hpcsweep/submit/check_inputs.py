@@ -1,18 +1,21 @@
 """Refuses, before anything is written, a sweep whose packages, networks or files are not there.
 
-What only torch can tell is asked in other processes (`hpcsweep.submit.questions`). What only a
-job's Python can know is a note.
+What only torch can tell is asked in other processes (`hpcsweep.submit.questions`). A login node may
+lack torch, so nothing of a factory runs here: its module is found as an import would find it, and
+its source is read, whether it has the name. What only a job's Python can know is a note.
 """
 
 from __future__ import annotations
 
+import ast
 import os
+import pkgutil
 import re
 import shlex
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Final
@@ -22,14 +25,16 @@ from hpcsweep.catalog import COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, gpus
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document, lookup, template
 from hpcsweep.spec.space import Sweep
-from hpcsweep.submit import factories, passes, questions
-from hpcsweep.submit.factories import is_factory, named
+from hpcsweep.submit import passes, questions
+from hpcsweep.submit.compare import Submit
 from hpcsweep.submit.passes import Operations
 from hpcsweep.submit.questions import Answer, Question
-from hpcsweep.submit.request import Request, named_gpus
+from hpcsweep.submit.request import Request, files_of, is_factory, named_gpus, names_on
 
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _SWITCHES: Final = re.compile(r"-[bBdEiIOPqsSuvx]+")  # of Python, that take no value
+# A module with one of these may have names that its source does not show.
+_MAKE_NAMES: Final = re.compile(r"import \*|\b(?:__getattr__|exec|globals|locals|setattr|vars)\b")
 # Points of a command whose programs are looked for: a sweep has few programs, and many points.
 _MOST_POINTS: Final = 1000
 
@@ -92,44 +97,45 @@ class _Mistakes:
         wrong.tell()
 
 
-def check_inputs(results: Path, requests: Sequence[Request]) -> Mapping[str, Operations]:
+def check_inputs(jobs: Sequence[Submit]) -> Sequence[Submit]:
     """Refuse packages, factories, files, weights and layers that no job of one sweep would find.
 
-    Return what own networks compute, where they could be tried.
+    The answer has what own networks compute, where they could be tried.
 
     `SpecError` has file, line and key of each, and the nearest name; `MissingDependency` the extra.
     """
-    sweep = requests[0].sweep
+    sweep = jobs[0].request.sweep
+    runs_network = WORKLOADS[sweep.workload].runs_network
     mistakes = _Mistakes(sweep)
-    for request in requests:
+    for job in jobs:
+        request = job.request
         _check_packages(request)
         if request.rehearsal:
             _tell_unknown_gpus(sweep)
         if sweep.workload == COMMAND.name:
             _check_program(request, mistakes)
-        if WORKLOADS[sweep.workload].runs_network:
+        if runs_network:
             _check_names(request, mistakes)
             _check_data(request)
-    if WORKLOADS[sweep.workload].runs_network:
-        _ask_torch(results, requests, mistakes)
+    if runs_network:
+        _ask_torch(jobs, mistakes)
     mistakes.tell()
-    return mistakes.operations
+    return [replace(job, operations=mistakes.operations) for job in jobs]
 
 
-def _ask_torch(results: Path, requests: Sequence[Request], mistakes: _Mistakes) -> None:
+def _ask_torch(jobs: Sequence[Submit], mistakes: _Mistakes) -> None:
     """Ask about weights, own networks and maps; all questions about a network are asked at once."""
-    asked = [one for request in requests for one in questions.weights(request)]
-    asked += questions.own_networks(results, requests, mistakes.networks)
-    asked += questions.maps(requests)
+    requests = [job.request for job in jobs]
+    asked = questions.about_networks(jobs[0].sweep_dir, requests, mistakes.networks)
     if not asked:
         return
     by_network: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for one in asked:
-        by_network[one.network].append(one.about)
+    for question in asked:
+        by_network[question.network].append(question.about)
     with questions.asking(requests[0].search_path) as ask:
         answers = {network: ask(network, about) for network, about in by_network.items()}
-    for one in asked:
-        mistakes.note(one, answers[one.network].pop(0))
+    for question in asked:
+        mistakes.note(question, answers[question.network].pop(0))
 
 
 def _tell_unknown_gpus(sweep: Sweep) -> None:
@@ -210,12 +216,12 @@ def _program(words: Sequence[str]) -> tuple[str, str]:
 
 def _check_names(request: Request, mistakes: _Mistakes) -> None:
     for axis in sources.FACTORIES:
-        for name in filter(is_factory, named(request.sweep, axis)):
-            told, is_sure = factories.problem(name, request.search_path)
+        for name in filter(is_factory, names_on(request.sweep, axis)):
+            told, is_sure = factory_problem(name, request.search_path)
             if told:
                 mistakes.networks.add(name)
                 mistakes.add(request, axis, name, told, sure=is_sure)
-    for key, names in factories.files_of(request.sweep).items():
+    for key, names in files_of(request.sweep).items():
         for name in names:
             if search_path.file(name, request.search_path).is_file():
                 continue
@@ -226,11 +232,37 @@ def _check_names(request: Request, mistakes: _Mistakes) -> None:
             mistakes.add(request, key, name, told, sure=True)
 
 
+def factory_problem(name: str, folders: Sequence[str]) -> tuple[str, bool]:
+    """Return what is wrong with a factory, "" for nothing, and whether that is sure.
+
+    The job's Python may have a module that is not here.
+    """
+    module, _, attribute = name.partition(":")
+    spec = sources.Sources(folders).spec(module)
+    if spec is None:
+        where = f"in {' or '.join(folders)}, or where Python looks"
+        known = [found.name for found in pkgutil.iter_modules(folders)]
+        return f"no module '{module}' {where}{suggest(module, known)}", False
+    source = Path(spec.origin or "")
+    if source.suffix != ".py" or not source.is_file():  # it is compiled, or a namespace
+        return "", True
+    try:
+        ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        return f"{source}{line}: is not Python: {error}", True
+    text = source.read_text(errors="replace")
+    words = {*re.findall(r"\w+", text)}
+    if attribute in words or _MAKE_NAMES.search(text):
+        return "", True
+    return f"{source} has no '{attribute}'{suggest(attribute, words)}", True
+
+
 def _check_data(request: Request) -> None:
     """Say that a data set on disk has no folder, and what its points train on then."""
     if {**os.environ, **request.profile.env}.get(environment.DATA):
         return
-    for name in filter(ON_DISK.__contains__, named(request.sweep, "dataset")):
+    for name in filter(ON_DISK.__contains__, names_on(request.sweep, "dataset")):
         messages.warning(
             f"dataset '{name}': {environment.DATA} is not set on {request.profile.name}, so its "
             "points train on random images, and their rows have the flag synthetic_data",

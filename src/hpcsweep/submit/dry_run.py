@@ -1,7 +1,8 @@
-"""`hpcsweep submit --dry-run`: does everything that `submit` does, but submits nothing.
+"""What would be submitted: the cost, as `estimate` prints it, and `submit --dry-run`.
 
-It writes the files that would be sent, byte for byte, to a temporary folder, asks Slurm whether it
-would accept the job, and measures one point here, the cheapest: this machine may be a slow one.
+A dry run takes the steps of `submit` in a temporary folder. It writes there the files that would be
+sent, byte for byte, asks Slurm whether it would accept the job, and measures one point here, the
+cheapest: this machine may be a slow one.
 """
 
 from __future__ import annotations
@@ -9,88 +10,177 @@ from __future__ import annotations
 import shlex
 import shutil
 import tempfile
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.cluster import launchers, queue, slurm
+from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness
-from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.errors import PointsFailed
-from hpcsweep.store import folders
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import cost, estimate, prepare, steps
-from hpcsweep.submit.request import Request
-from hpcsweep.text import duration
+from hpcsweep.submit import draft, steps
+from hpcsweep.submit.compare import LIVE, Submit, compare, in_results
+from hpcsweep.submit.estimate import EstimateBasis, estimator
+from hpcsweep.submit.request import Request, points_of
+from hpcsweep.text import count, duration
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The figures of a submission that was prepared for them alone."""
+
+    job: Submit
+
+    @property
+    def share_from_rows(self) -> float:
+        return self.job.estimates.counts[EstimateBasis.MEASURED] / (self.job.points or 1)
+
+    @property
+    def _queued(self) -> int:
+        return self.job.left_out.settled[LIVE]
+
+    @property
+    def _measured(self) -> int:
+        return self.job.left_out.settled.total() - self._queued
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        job = self.job
+        request = job.request
+        gpu_hours = dict[str, float | None]()
+        if job.seconds:
+            gpu_hours[request.device] = job.seconds / 3600 if job.estimates.is_known else None
+        return {
+            "sweep": request.sweep.name,
+            "profile": request.profile.name,
+            "run": job.run,
+            "points": job.points,
+            "chunks": len(job.chunk_seconds),
+            "already_measured": self._measured,
+            "queued": self._queued,
+            "gpu_hours": gpu_hours,
+            "share_from_rows": self.share_from_rows,
+            "rests_on": {str(basis): number for basis, number in job.estimates.counts.items()},
+        }
+
+    def text(self) -> str:
+        """Return the counts, the time, and what that rests on."""
+        job = self.job
+        request = job.request
+        run = f", run {job.run}" if job.run else ""
+        head = (
+            f"{request.sweep.name}{run} on {request.profile.name}: "
+            f"{count(job.points, 'point')} in {count(len(job.chunk_seconds), 'chunk')}, "
+            f"{self._measured:,} measured already"
+            f"{f', {self._queued:,} {LIVE}' if self._queued else ''}"
+        )
+        if not job.points:
+            return head
+        about = duration(job.seconds) if job.estimates.is_known else "nobody knows how long"
+        expected = f"expected: {about} on {request.device}"
+        return "\n".join([head, expected, f"  {job.estimates.basis()}"])
+
+
+def cost_of(results: Path, request: Request) -> Cost:
+    """Return what a request is expected to cost; nothing stays of what is written for that."""
+    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
+        return Cost(steps.through(COST, _drafted(in_results(results, request), folder)))
 
 
 def rehearse(results: Path, request: Request) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
-    job = steps.checked(results, replace(request, options=replace(request.options, argv=argv)))
-    sweep = job.sweep_dir
-    request = job.request
-    told = liveness.ask_slurm(sweep.submissions())
+    request = replace(request, options=replace(request.options, argv=argv))
+    (job,) = steps.checked(results, [request])
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        expected = cost.drafted(sweep, request, told, folder)
-        messages.progress(expected.text())
-        limit = request.options.max_gpu_hours
-        prepare.check_budget(expected.seconds, limit, expected.ready.estimates)
-        draft = expected.ready.submission
-        if draft and request.profile.in_slurm:
-            if request.options.doctor:
-                queue.check(request.profile, sweep.path)
-            kept = shutil.move(draft.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
-            _show(sweep, request, told, folders.SweepDir(Path(kept)).submission(draft.id))
-    return _rehearse(sweep, request)
+        steps.through(DRY_RUN, _drafted(job, folder))
+    return _measure_cheapest(job)
 
 
-def _show(
-    sweep: folders.SweepDir, request: Request, told: SlurmAnswer, draft: folders.SubmissionDir
-) -> None:
+def _drafted(job: Submit, folder: str) -> Submit:
+    return replace(job, draft_dir=SweepDir(Path(folder) / job.sweep_dir.name))
+
+
+def ask_only(job: Submit) -> Submit:
+    """Ask Slurm what became of what was sent before, and change nothing."""
+    return replace(job, answer=liveness.ask_slurm(job.sweep_dir.submissions()))
+
+
+def tell_cost(job: Submit) -> Submit:
+    """Say how many points there are, and how long they may take."""
+    messages.progress(Cost(job).text())
+    return job
+
+
+def show(job: Submit) -> Submit:
     """Show the job script of a draft beside its other files, and ask Slurm about it."""
-    prepare.tell_templates(draft)
-    tasks = min(draft.read_manifest().chunks, arrays.max_size(slurm.config()))
-    profile = bad_nodes.avoiding(request.profile, bad_nodes.current(sweep, told))
-    shown = launchers.launcher_to_slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
-    file = draft.path / shown.file
+    profile = job.request.profile
+    if not job.new or not profile.in_slurm:
+        return job
+    kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
+    kept_draft = SweepDir(Path(kept)).submission(job.new.id)
+    draft.tell_templates(kept_draft)
+    tasks = min(len(job.chunk_seconds), arrays.max_size(slurm.config()))
+    assert job.answer  # noqa: S101 - `ask_only` came before
+    profile = bad_nodes.avoiding(profile, bad_nodes.current(job.sweep_dir, job.answer))
+    # with the paths that it will have
+    submission = job.sweep_dir.submission(job.new.id)
+    shown = launchers.launcher_to_slurm(profile).preview(submission, profile, tasks)
+    file = kept_draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
     messages.progress(shown.script)
     messages.progress(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
-    messages.progress(f"submit would send the files in {draft.path}")
+    messages.progress(f"submit would send the files in {kept_draft.path}")
     answer = slurm.would_accept(file, options=shown.options)
     if isinstance(answer, slurm.CouldNotAsk):
         messages.warning(f"Slurm was not asked: {answer}")
     else:
         messages.progress(f"Slurm would accept this job: {answer}")
+    return job
 
 
-def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
+COST: Final[Sequence[steps.Step]] = (ask_only, compare, draft.pack, draft.estimate)
+DRY_RUN: Final[Sequence[steps.Step]] = (
+    ask_only, compare, draft.pack, tell_cost, draft.estimate, steps.check_place, draft.write, show,
+)  # fmt: skip
+_ONE_POINT: Final[Sequence[steps.Step]] = (compare, draft.pack, draft.estimate, draft.write)
+
+
+def _measure_cheapest(job: Submit) -> int:
     """Measure the cheapest point on this machine, without a profiler; return its exit code."""
-    if WORKLOADS[request.sweep.workload].runs_network and (lack := extras.lacking("measure")):
+    request = job.request
+    sweep = request.sweep
+    lack = extras.lacking("measure") if WORKLOADS[sweep.workload].runs_network else ()
+    if lack:
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         messages.progress(f"dry run: nothing was submitted; {without}")
         return 0
     device = request.here.gpu if request.here else this_machine.local_device().gpu
-    options = replace(request.options, workers=1)
-    here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
+    here = replace(
+        request,
+        rehearsal=True,
+        device=device,
+        expansion=points_of(sweep, device, request.options.sample, rehearsal=True),
+        options=replace(request.options, workers=1),
+    )
     here.tell_unseen_gpu()
-    seconds_of = estimate.estimator(sweep_dir, here)
+    seconds_of = estimator(job.sweep_dir, here, job.operations)
     point = min(here.points(), key=seconds_of)
-    here = replace(here, only=frozenset({point.point_id}))
     about = duration(seconds_of.start + seconds_of(point))
+    alone = replace(here, expansion=here.expansion.only(frozenset({point.point_id})))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        alone = folders.SweepDir(Path(folder) / request.sweep.name)
-        submission = prepare.prepare(alone, here).submission
-        assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
-        label = point.label(request.sweep.maps)
-        messages.progress(f"measuring one point here: {label} on {here.device}, about {about}")
+        submission = steps.through(_ONE_POINT, in_results(Path(folder), alone)).submission
+        label = point.label(sweep.maps)
+        messages.progress(f"measuring one point here: {label} on {device}, about {about}")
         result = supervisors.run(submission, request.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
-    messages.progress("\n".join(f"  {line}" for line in log[-3:]))
+    messages.progress("\n".join(f"  {line}" for line in log[-3:]))  # those that tell how it ended
     how = str(result.tally) or "; ".join(result.refusals)
     messages.progress(f"dry run: nothing was submitted (the point measured here: {how})")
     failed = PointsFailed.exit_code if FAILED & result.tally.statuses.keys() else 0

@@ -14,17 +14,16 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import messages, processes, search_path
 from hpcsweep.catalog import AXES, Role
 from hpcsweep.point import Point
+from hpcsweep.spec.space import Sweep
 from hpcsweep.store import runs
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit.factories import is_factory, named
-from hpcsweep.submit.request import Request
+from hpcsweep.submit.request import Request, is_factory, names_on
 
 Answer = dict[str, Any]
 _Axes = Mapping[str, Any]  # of a point, those that shapes depend on
@@ -42,6 +41,7 @@ _SHAPES: Final = (
     ),
     "amp",
 )
+_DRAWN: Final = AXES["weights"].default  # at random: there is no file
 # Sizes of one network with one map; mostly the first one has all layers that a pattern may name.
 _MOST_CASES: Final = 1000
 
@@ -110,37 +110,98 @@ def about_network(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
     return {"about": "network", "workload": workload, "axes": axes}
 
 
-def own_networks(
-    results: Path, requests: Sequence[Request], wrong: Collection[object]
-) -> Iterator[Question]:
-    """Ask of each own network about its smallest and its largest input that is not measured.
+def about_networks(
+    sweep_dir: SweepDir, requests: Sequence[Request], wrong: Collection[object]
+) -> list[Question]:
+    """Return what to ask of weights, own networks and maps, after one run through the points.
 
-    Those that are known to be `wrong` are not tried.
+    There is none where the sweep has nothing of the three. Own networks that are known to be
+    `wrong` are not tried.
     """
     sweep = requests[0].sweep
-    if not any(map(is_factory, named(sweep, "model"))):
-        return
-    measured = runs.statuses(SweepDir(results / sweep.name))
-    ends: dict[str, tuple[_Axes, _Axes]] = {}
-    asked_by: dict[str, Request] = {}
-    for request in requests:
+    weights = NamedWeights()
+    networks = _OwnNetworks(sweep_dir, wrong)
+    maps = _Maps()
+    wanted: list[NamedWeights | _OwnNetworks | _Maps] = []
+    if weights.may_be_in(sweep):
+        wanted.append(weights)
+    if any(map(is_factory, names_on(sweep, "model"))):
+        wanted.append(networks)
+    if any(isinstance(value, dict) for value in sweep.values("algorithm")):
+        wanted.append(maps)
+    if wanted:
+        for request in requests:
+            for point in request.points():
+                for each in wanted:
+                    each.see(request, point)
+    return [question for each in wanted for question in each.questions()]
+
+
+class NamedWeights:
+    """Weights by torchvision's name, which have to be in torch's cache: no job downloads any."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str], Request] = {}  # by network and name
+
+    @staticmethod
+    def may_be_in(sweep: Sweep) -> bool:
+        """Say whether the sweep names weights that are neither drawn at random nor a file."""
+        names = names_on(sweep, "weights")
+        return not all(name == _DRAWN or search_path.is_file(name) for name in names)
+
+    def see(self, request: Request, point: Point) -> None:
+        """Keep the weights of a point, if they are of this kind."""
+        model = point.axes["model"]
+        name = point.axes["weights"]
+        if name != _DRAWN and not search_path.is_file(name) and not is_factory(model):
+            self.found.setdefault((model, name), request)
+
+    def questions(self) -> Iterator[Question]:
+        """Yield what to ask: whether the cache has them."""
+        for (model, name), request in self.found.items():
+            home = search_path.torch_home(request.profile.env)
+            about = {"about": "weights", "home": home, "model": model, "name": name}
+            yield Question(request, model, "weights", name, model, about)
+
+
+def named_weights(request: Request) -> list[tuple[str, str]]:
+    """Return networks with the names of their weights, of those that torchvision publishes."""
+    weights = NamedWeights()
+    if weights.may_be_in(request.sweep):
         for point in request.points():
-            model = point.axes["model"]
-            is_measured = measured.get(point.point_id) is PointStatus.OK
-            if is_measured or not is_factory(model) or model in wrong:
-                continue
-            axes = shape_axes(point)
-            least, most = ends.get(model, (axes, axes))
-            ends[model] = min(least, axes, key=_numbers), max(most, axes, key=_numbers)
-            # what this Python says is sure as soon as one profile's jobs run it
-            if model not in asked_by or asked_by[model].profile.own_python:
-                asked_by[model] = request
-    for model, (least, most) in ends.items():
-        differ = [name for name in least if name == "input_size" or least[name] != most[name]]
-        for case in [least] if least is most else [least, most]:
-            at = "at " + ", ".join(f"{name} {case[name]}" for name in differ)
-            about = about_network(sweep.workload, case)
-            yield Question(asked_by[model], model, "model", model, at, about)
+            weights.see(request, point)
+    return [*weights.found]
+
+
+class _OwnNetworks:
+    """Own networks with their smallest and their largest input that is not measured."""
+
+    def __init__(self, sweep_dir: SweepDir, wrong: Collection[object]) -> None:
+        self._measured = runs.statuses(sweep_dir)
+        self._wrong = wrong
+        self._ends: dict[str, tuple[_Axes, _Axes]] = {}
+        self._asked_by: dict[str, Request] = {}
+
+    def see(self, request: Request, point: Point) -> None:
+        model = point.axes["model"]
+        is_measured = self._measured.get(point.point_id) is PointStatus.OK
+        if is_measured or not is_factory(model) or model in self._wrong:
+            return
+        axes = shape_axes(point)
+        least, most = self._ends.get(model, (axes, axes))
+        self._ends[model] = min(least, axes, key=_numbers), max(most, axes, key=_numbers)
+        # what this Python says is sure as soon as one profile's jobs run it
+        if model not in self._asked_by or self._asked_by[model].profile.own_python:
+            self._asked_by[model] = request
+
+    def questions(self) -> Iterator[Question]:
+        for model, (least, most) in self._ends.items():
+            request = self._asked_by[model]
+            differ = [name for name in least if name == "input_size" or least[name] != most[name]]
+            for case in [least] if least is most else [least, most]:
+                at = "at " + ", ".join(f"{name} {case[name]}" for name in differ)
+                about = about_network(request.sweep.workload, case)
+                yield Question(request, model, "model", model, at, about)
 
 
 def _numbers(axes: _Axes) -> int:
@@ -150,47 +211,33 @@ def _numbers(axes: _Axes) -> int:
     return int(pixels * (axes.get("input_channels") or 1) * axes["batch_size"])
 
 
-def weights(request: Request) -> Iterator[Question]:
-    """Ask for weights by torchvision's name that are not in torch's cache: no job downloads any."""
-    home = search_path.torch_home(request.profile.env)
-    for model, name in named_weights(request):
-        about = {"about": "weights", "home": home, "model": model, "name": name}
-        yield Question(request, model, "weights", name, model, about)
+class _Maps:
+    """Maps of algorithms, each with each network that has it: a pattern may match no layer."""
 
+    def __init__(self) -> None:
+        self._layers: dict[tuple[str, int], dict[str, str]] = {}
+        self._cases: dict[tuple[str, int], dict[object, _Axes]] = {}
+        self._request: Request | None = None
 
-def named_weights(request: Request) -> list[tuple[str, str]]:
-    """Return networks with the names of their weights, of those that torchvision publishes."""
-    drawn = AXES["weights"].default
-    if all(name == drawn or search_path.is_file(name) for name in named(request.sweep, "weights")):
-        return []
-    found = ((point.axes["model"], point.axes["weights"]) for point in request.points())
-    return [
-        (model, name)
-        for model, name in dict.fromkeys(found)
-        if name != drawn and not search_path.is_file(name) and not is_factory(model)
-    ]
+    def see(self, request: Request, point: Point) -> None:
+        layers = point.axes["algorithm"]
+        if not isinstance(layers, dict):
+            return
+        self._request = self._request or request
+        key = point.axes["model"], id(layers)  # its values are the sweep's own objects
+        self._layers[key] = layers
+        cases = self._cases.setdefault(key, {})
+        if len(cases) < _MOST_CASES:
+            axes = shape_axes(point)
+            cases[tuple(axes.values())] = axes
 
-
-def maps(requests: Sequence[Request]) -> Iterator[Question]:
-    """Ask of each map, with each network that has it, for patterns that match no layer."""
-    sweep = requests[0].sweep
-    if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
-        return
-    found: dict[tuple[str, int], tuple[dict[str, str], dict[object, Mapping[str, Any]]]] = {}
-    for request in requests:
-        for point in request.points():
-            layers = point.axes["algorithm"]
-            if isinstance(layers, dict):
-                key = point.axes["model"], id(layers)  # its values are the sweep's own objects
-                _, cases = found.setdefault(key, (layers, {}))
-                if len(cases) < _MOST_CASES:
-                    axes = shape_axes(point)
-                    cases[tuple(axes.values())] = axes
-    for (model, _), (layers, cases) in found.items():
-        about = {
-            "about": "map",
-            "workload": sweep.workload,
-            "layers": layers,
-            "cases": list(cases.values()),
-        }
-        yield Question(requests[0], model, "algorithm", layers, model, about)
+    def questions(self) -> Iterator[Question]:
+        for (model, place), layers in self._layers.items():
+            assert self._request  # noqa: S101 - whose map this is
+            about = {
+                "about": "map",
+                "workload": self._request.sweep.workload,
+                "layers": layers,
+                "cases": [*self._cases[model, place].values()],
+            }
+            yield Question(self._request, model, "algorithm", layers, model, about)

@@ -1,9 +1,12 @@
-"""What a person asks for: a sweep, a profile, and the options of the command."""
+"""What a person asks for: a sweep, a profile, and the options of the command.
+
+The sweep is expanded here, once: everybody runs through the same points, which are made one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep import messages, search_path
@@ -15,7 +18,6 @@ from hpcsweep.spec import expansion, profile
 from hpcsweep.spec.expansion import MOST_POINTS, Expansion
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
-from hpcsweep.submit.passes import Operations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +47,11 @@ class Request:
     profile: Profile
     device: str
     rehearsal: bool
+    expansion: Expansion  # what the profile takes of the sweep; made once, and handed on
     options: Options = DEFAULT
     search_path: tuple[str, ...] = ()  # where the sweep's own networks and files lie
     again: frozenset[str] = frozenset()  # statuses that do not count as measured
-    only: frozenset[str] = frozenset()  # ids of points; empty: all
-    anew: frozenset[str] = frozenset()  # ids of points whose rows do not count as measured
-    checked: bool = False  # its networks and files are known to be there
     here: LocalDevice | None = None  # this machine's device, where that decides
-    operations: Mapping[str, Operations] = field(default_factory=dict)  # of own networks
 
     @property
     def workers(self) -> int:
@@ -68,25 +67,15 @@ class Request:
         if self.here and self.here.unused:
             messages.warning(f"{self.here.unused}, so the CPU is measured", self.here.remedy)
 
-    def expansion(self) -> Expansion:
-        """Return what the profile takes of the sweep."""
-        sample = self.options.sample
-        if self.rehearsal:
-            return expansion.expand(self.sweep, rehearse=self.device, sample=sample)
-        return expansion.expand(self.sweep, gpu=self.device, sample=sample)
-
     def points(self) -> Iterator[Point]:
-        """Return the points to submit, in order: all that the profile takes, or `only` some."""
-        points = iter(self.expansion())
-        if self.only:
-            return (point for point in points if point.point_id in self.only)
-        return points
+        """Return the points to submit, in order, made one by one."""
+        return iter(self.expansion)
 
 
 def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Request:
     """Return the request for a profile, which must take some points, and not too many."""
     request = make(sweep, profile.load(cluster), options)
-    points = len(request.expansion())
+    points = len(request.expansion)
     if points > MOST_POINTS:
         raise UsageError(
             f"{request.words()}: {points:,} points, at most {MOST_POINTS:,} at a time; leave some "
@@ -110,16 +99,25 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
     """
     here = None if chosen.gpu else device_here(sweep, chosen.env)
     device = chosen.gpu or (here.gpu if here else "")
-    named = named_gpus(sweep)
+    asks_for = named_gpus(sweep)
+    rehearsal = not chosen.in_slurm and bool(asks_for) and device not in asks_for
     return Request(
         sweep=sweep,
         profile=chosen,
         device=device,
-        rehearsal=not chosen.in_slurm and bool(named) and device not in named,
+        rehearsal=rehearsal,
+        expansion=points_of(sweep, device, options.sample, rehearsal=rehearsal),
         options=options,
         search_path=search_path.beside(sweep.path),
         here=here,
     )
+
+
+def points_of(sweep: Sweep, device: str, sample: int | None, *, rehearsal: bool) -> Expansion:
+    """Return the points of a sweep that a device is given, a rehearsal's under its name."""
+    if rehearsal:
+        return expansion.expand(sweep, rehearse=device, sample=sample)
+    return expansion.expand(sweep, gpu=device, sample=sample)
 
 
 def device_here(sweep: Sweep, env: Mapping[str, str] | None = None) -> LocalDevice:
@@ -128,10 +126,38 @@ def device_here(sweep: Sweep, env: Mapping[str, str] | None = None) -> LocalDevi
     `env` are variables of the points' processes, which may hide GPUs.
     """
     here = this_machine.local_device(env)
-    named = named_gpus(sweep)
-    return LocalDevice(gpu="cpu") if "cpu" in named and here.gpu not in named else here
+    asks_for = named_gpus(sweep)
+    if "cpu" in asks_for and here.gpu not in asks_for:
+        return LocalDevice(gpu="cpu")
+    return here
 
 
 def named_gpus(sweep: Sweep) -> list[str]:
     """Return the GPUs that a sweep names, in order."""
     return [str(gpu) for gpu in sweep.values("gpu") if gpu is not None]
+
+
+def is_factory(name: str | None) -> bool:
+    """Say whether a value of an axis is `package.module:factory`."""
+    return name is not None and ":" in name
+
+
+def names_on(sweep: Sweep, axis: str) -> Iterator[str]:
+    """Yield the values of an axis, each once; none where the workload has no such axis.
+
+    Where all points are those of `include`, the axes themselves name nothing.
+    """
+    if axis not in sweep.space.defaults:
+        return
+    for value in dict.fromkeys(sweep.values(axis)):
+        if value is not None:
+            yield value
+
+
+def files_of(sweep: Sweep) -> dict[str, list[str]]:
+    """Return the files that a sweep names, by the key under which it does."""
+    resumed = sweep.measure.get("resume_from")
+    return {
+        "weights": [name for name in names_on(sweep, "weights") if search_path.is_file(name)],
+        "resume_from": [resumed] if resumed else [],
+    }

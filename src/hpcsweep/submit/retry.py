@@ -19,8 +19,8 @@ from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import changes, steps
-from hpcsweep.submit.request import DEFAULT, Options, Request, make
+from hpcsweep.submit import compare, steps
+from hpcsweep.submit.request import DEFAULT, Options, Request, make, points_of
 from hpcsweep.text import count, tally
 
 
@@ -88,7 +88,7 @@ def measure_again(  # noqa: PLR0913 - the options of a command
 
 def _tell_dry(sweep_dir: SweepDir, requests: Sequence[Request]) -> None:
     for request in requests:
-        points = count(sum(1 for _ in request.points()), "point")
+        points = count(len(request.expansion), "point")
         again = f"{points} to measure again on {request.profile.name} (--dry-run: none was)"
         messages.progress(f"{sweep_dir.name}: {again}")
 
@@ -98,7 +98,7 @@ def _changed(
 ) -> frozenset[str]:
     found = set[str]()
     for request in _requests(sweep_dir, wanted, clusters):
-        found |= changes.changed(sweep_dir, request).keys()
+        found |= compare.changed(sweep_dir, request).keys()
     return frozenset(found)
 
 
@@ -163,13 +163,14 @@ def _requests(
             continue
         before = sent[name]
         request = make(sweep, _profile(files.get(name, name), before))
+        points = points_of(sweep, before.gpu, None, rehearsal=before.rehearsal)
         yield replace(
             request,
             device=before.gpu,
             rehearsal=before.rehearsal,
+            expansion=points.only(frozenset(here)),
             search_path=before.run.search_path or request.search_path,
             again=frozenset(PointStatus),
-            only=frozenset(here),
         )
 
 

@@ -1,62 +1,109 @@
-"""`hpcsweep submit` in steps, from a request to an exit code.
+"""`hpcsweep submit` in steps: each is a function from a frozen record, `Submit`, to the next.
 
-A step that returns a number ends the command with this exit code. Steps that change the run folder,
-or rely on nobody else changing it, hold its lock. A local run of what was never sent to Slurm
-imports nothing that asks it.
+read, expand    a sweep, a profile and options make a request; its points are made one by one in
+                each run through them, and never listed (`request`)
+check_inputs    what points need is there: packages, networks, files; torch is asked
+check_support   the algorithms exist on the GPU, as far as libcudnn can tell without one
+check_folder    the folder holds this sweep, and workers do not disturb each other
+ask             what became of what was sent before?
+compare         which points are measured, queued or running, and of which own files?
+pack            the others become chunks of a new submission
+estimate        how long may they take, and is that within the budget?
+check_place     would the cluster take a job of the profile?
+write           the manifest, own files, and the sweep file, as it was submitted
+send            to the queue; on this machine, measure
+
+The checks are made of all requests before anything is sent, and without the lock of the folder,
+since torch may take minutes. From `ask` on the lock is held: so `compare` knows what others have
+measured meanwhile. A dry run takes the same steps in another folder, but sends nothing; an estimate
+ends earlier (`dry_run`). A local run of what was never sent to Slurm imports nothing that asks it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
-from hpcsweep import extras, files, messages
+from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.gpus import vendor
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.store import folders, ledger, locks, outcomes, runs, shards
+from hpcsweep.store import ledger, locks, outcomes, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import changes, check_inputs, prepare, support
-from hpcsweep.submit.prepare import LOCKED_BY, Submit
+from hpcsweep.submit import compare, draft
+from hpcsweep.submit.check_inputs import check_inputs
+from hpcsweep.submit.compare import LIVE, LeftOut, Submit
 from hpcsweep.submit.request import Request, named_gpus
+from hpcsweep.submit.support import check_support
 from hpcsweep.text import count
 
-if TYPE_CHECKING:
-    from hpcsweep.store.ledger import LiveChunks
+LOCKED_BY: Final = "hpcsweep submit"
+Step = Callable[[Submit], Submit]
+Check = Callable[[Sequence[Submit]], Sequence[Submit]]
 
 
-def submit(results: Path, request: Request) -> int:
+def submit(results: Path, *requests: Request) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
-    job = checked(results, request)
+    jobs = checked(results, requests)
+    if len(jobs) > 1:
+        jobs = _check_places(jobs)
+    return max([_submit(job) for job in jobs])
+
+
+def checked(results: Path, requests: Iterable[Request]) -> Sequence[Submit]:
+    """Return requests for one sweep after all checks, of which each is made of all of them."""
+    jobs: Sequence[Submit] = [compare.in_results(results, request) for request in requests]
+    for check in CHECKS:
+        jobs = check(jobs)
+    return jobs
+
+
+def _submit(job: Submit) -> int:
     with locks.held(job.sweep_dir, LOCKED_BY):
-        if request.profile.in_slurm:
-            return _send(job)
-        queue = _queue(job.sweep_dir)
-        ledger.fence_off_dead(job.sweep_dir)
-        _write_submission(job, queue)
-        code = _end_if_nothing_is_left(job)
-        if code is None:
-            ledger.note_start(job.submission)  # so that nobody else submits its points
-    return _run_here(job) if code is None else code
+        job = through(STEPS, job)
+    if not job.new:
+        return _tell_nothing_left(job)
+    return 0 if job.request.profile.in_slurm else _measure(job)
 
 
-def checked(results: Path, request: Request) -> Submit:
-    """Return a request whose inputs are there, in its sweep's own folder; say what changed."""
-    if not request.checked:
-        (request,) = _tried(results, [request])
-    _check_workers(request)
-    sweep_dir = folders.SweepDir(results / request.sweep.name)
-    prepare.check_same_name(sweep_dir, request)
-    prepare.warn_of_results_elsewhere(sweep_dir, request)
-    return Submit(sweep_dir, changes.told_of_changes(sweep_dir, request))
+def through(steps: Iterable[Step], job: Submit) -> Submit:
+    """Take a request through steps; where one fails, nothing stays of what was not sent."""
+    try:
+        for step in steps:
+            job = step(job)
+    except BaseException:
+        if job.new and not _went_in(job):
+            draft.discard(job.new)
+            if job.is_written and not job.draft_dir:
+                draft.save_sweep(job.sweep_dir, job.sweep_before)
+        raise
+    return job
+
+
+def _went_in(job: Submit) -> bool:
+    """Say whether Slurm took a part of a submission, or may have taken it."""
+    if not job.request.profile.in_slurm:
+        return False
+    from hpcsweep.cluster import queue  # noqa: PLC0415 - a local run needs nothing of Slurm
+
+    return queue.went_in(job.submission)
+
+
+def check_folder(jobs: Sequence[Submit]) -> Sequence[Submit]:
+    """Refuse workers on one GPU, and the folder of another sweep; say where results stand."""
+    for job in jobs:
+        _check_workers(job.request)
+    first = jobs[0]  # all are of one sweep, and so of one folder
+    compare.check_same_name(first.sweep_dir, first.request)
+    compare.warn_of_results_elsewhere(first.sweep_dir, first.request)
+    return jobs
 
 
 def _check_workers(request: Request) -> None:
@@ -70,6 +117,117 @@ def _check_workers(request: Request) -> None:
         f"{request.workers} workers would share this machine's first GPU ({request.device}), and "
         f"disturb each other's times: submit with {remedy}"
     )
+
+
+def _check_places(jobs: Sequence[Submit]) -> Sequence[Submit]:
+    """Check every profile against its cluster before anything enters a queue."""
+    unchecked = [job for job in jobs if _is_to_be_checked(job.request)]
+    if not unchecked:
+        return jobs
+    from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above
+    from hpcsweep.cluster.slurm import site  # noqa: PLC0415 - as above
+
+    described = site.describe() if slurm.available() else None
+    for job in unchecked:
+        try:
+            queue.check(job.request.profile, job.sweep_dir.path, described)
+        except Refused:  # noqa: PERF203 - a few profiles
+            if _has_left(job):
+                raise
+    trusted = []
+    for job in jobs:
+        options = replace(job.request.options, doctor=False)
+        trusted.append(replace(job, request=replace(job.request, options=options)))
+    return trusted
+
+
+def _is_to_be_checked(request: Request) -> bool:
+    return request.profile.in_slurm and request.options.doctor
+
+
+def _has_left(job: Submit) -> bool:
+    """Say whether points are left to measure, without the lock."""
+    from hpcsweep.cluster.slurm import liveness  # noqa: PLC0415 - as above
+
+    job = replace(job, answer=liveness.ask_slurm(job.sweep_dir.submissions()))
+    job = replace(job, known=compare.known_points(job))
+    return next(compare.unmeasured(job, LeftOut()), None) is not None
+
+
+def ask(job: Submit) -> Submit:
+    """Ask what became of what was sent before; stop attempts that nobody waits for any more."""
+    sweep_dir = job.sweep_dir
+    in_slurm = job.request.profile.in_slurm
+    if not in_slurm and all(manifest.is_local for manifest in sweep_dir.manifests()):
+        ledger.fence_off_dead(sweep_dir)
+        return job
+    from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above
+
+    if not in_slurm:
+        answer = queue.ask_queue(sweep_dir) if slurm.available() else None
+        ledger.fence_off_dead(sweep_dir)
+        return replace(job, answer=answer)
+    answer = queue.ask_queue(sweep_dir)
+    queue.fence_off_lost_attempts(sweep_dir, answer)
+    return replace(job, answer=answer, bad_nodes=queue.learn(sweep_dir, answer))
+
+
+def check_place(job: Submit) -> Submit:
+    """Check the profile against its cluster, if something is to be sent there."""
+    if job.new and _is_to_be_checked(job.request):
+        from hpcsweep.cluster import queue  # noqa: PLC0415 - as above
+
+        queue.check(job.request.profile, job.sweep_dir.submission(job.new.id).path)
+    return job
+
+
+def send(job: Submit) -> Submit:
+    """Send a submission to the queue; one that is measured here is noted as begun."""
+    if not job.new:
+        return job
+    if not job.request.profile.in_slurm:
+        ledger.note_start(job.new)  # so that nobody else submits its points
+        return job
+    from hpcsweep.cluster import queue  # noqa: PLC0415 - as above
+
+    assert job.answer  # noqa: S101 - `ask` came before
+    queue.fence_off_lost_attempts(job.sweep_dir, job.answer)  # those that began meanwhile
+    _tell_device(job.request)
+    draft.tell_templates(job.new)
+    ids = queue.send(job.new, job.request.profile, job.bad_nodes)
+    messages.progress(job.headline)
+    sent = f"{count(len(job.chunk_seconds), 'chunk')} queued as {', '.join(ids)}"
+    messages.progress(f"{sent}; you can log out")
+    return job
+
+
+CHECKS: Final[Sequence[Check]] = (check_inputs, check_support, check_folder)
+STEPS: Final[Sequence[Step]] = (
+    ask, compare.compare, draft.pack, draft.estimate, check_place, draft.write, send,
+)  # fmt: skip
+
+
+def _tell_nothing_left(job: Submit) -> int:
+    settled = Counter(job.left_out.settled)
+    live = settled.pop(LIVE, 0)
+    before = PointTally(settled)
+    doubts = {name: why for name, why in outcomes.doubts_in(job.counts.shards()).items() if why}
+    if doubts:
+        ids = (point.point_id for point in job.request.points())
+        before.doubt(doubts[point_id] for point_id in ids if point_id in doubts)
+    done = f" ({before})" if str(before) else ""
+    nothing = f"{job.sweep_dir.name}: nothing to measure{done}"
+    if not live:
+        messages.progress(f"{nothing}{_hint(job.sweep_dir, settled)}")
+        if before.not_valid:
+            _tell_disturbed(job.sweep_dir, job.sweep_dir.shards())
+        return _exit_code(job, {})
+    verb = "is" if live == 1 else "are"
+    where = f"{count(live, 'point')} {verb} already queued or running in"
+    watch = f"watch with {job.sweep_dir.command('status', '--watch')}"
+    holders = ", ".join(sorted(job.left_out.holders))
+    messages.progress(f"{nothing}: {where} {holders}; {watch}")
+    return 0 if job.request.profile.in_slurm else _exit_code(job, {})
 
 
 def _tell_device(request: Request) -> None:
@@ -88,80 +246,7 @@ def _tell_device(request: Request) -> None:
         messages.warning(f"{lacking}; {this_machine.WITHOUT_TELEMETRY}")
 
 
-def _queue(sweep_dir: SweepDir) -> LiveChunks | None:
-    """Return who knows what is in Slurm's queue, if this machine has it and something was sent."""
-    if all(manifest.is_local for manifest in sweep_dir.manifests()):
-        return None
-    from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as in `_send`
-
-    return queue.ask_queue(sweep_dir).live_chunks_of if slurm.available() else None
-
-
-def _send(job: Submit) -> int:
-    from hpcsweep.cluster import queue  # noqa: PLC0415 - a local run needs nothing of Slurm
-
-    answer = queue.ask_queue(job.sweep_dir)
-    queue.fence_off_lost_attempts(job.sweep_dir, answer)
-    _write_submission(job, answer.live_chunks_of)
-    queue.fence_off_lost_attempts(job.sweep_dir, answer)  # those that began meanwhile
-    bad = queue.learn(job.sweep_dir, answer)
-    code = _end_if_nothing_is_left(job)
-    if code is not None:
-        return code
-    profile = job.request.profile
-    _tell_device(job.request)
-    try:
-        prepare.tell_templates(job.submission)
-        if job.request.options.doctor:
-            queue.check(profile, job.submission.path)
-        ids = queue.send(job.submission, profile, bad)
-    except BaseException:
-        if not queue.went_in(job.submission):
-            prepare.discard(job.submission)
-            prepare.save_sweep(job.sweep_dir, job.sweep_before)
-        raise
-    messages.progress(job.headline)
-    sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
-    messages.progress(f"{sent}; you can log out")
-    return 0
-
-
-def _write_submission(job: Submit, queue: LiveChunks | None = None) -> None:
-    with suppress(OSError):
-        job.sweep_before = files.regular_bytes(job.sweep_dir.sweep_file)
-    job.ready = prepare.prepare(job.sweep_dir, job.request, queue)
-    if job.sweep_before in {None, job.request.sweep.text.encode()}:
-        return
-    gone = set(runs.statuses(job.sweep_dir)).difference(runs.points_of_file(job.sweep_dir))
-    if gone:
-        points = count(len(gone), "measured point")
-        messages.note(f"{points} no longer in the sweep: orphans, which tables keep and mark")
-
-
-def _end_if_nothing_is_left(job: Submit) -> int | None:
-    if job.ready.submission:
-        return None
-    settled = dict(job.ready.settled)
-    live = settled.pop(prepare.LIVE, 0)
-    before = PointTally(Counter(settled))
-    doubts = outcomes.doubts_in(job.counts.shards())
-    before.doubt(filter(None, (doubts.get(point.point_id) for point in job.request.points())))
-    done = f" ({before})" if str(before) else ""
-    if not live:
-        hint = _hint(job.sweep_dir, settled)
-        messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}{hint}")
-        if before.not_valid:
-            _tell_disturbed(job.sweep_dir, job.sweep_dir.shards())
-        return _exit_code(job, {})
-    verb = "is" if live == 1 else "are"
-    where = f"{count(live, 'point')} {verb} already queued or running in"
-    watch = f"watch with {job.sweep_dir.command('status', '--watch')}"
-    ids = ", ".join(job.ready.live)
-    messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}: {where} {ids}; {watch}")
-    return 0 if job.request.profile.in_slurm else _exit_code(job, {})
-
-
-def _run_here(job: Submit) -> int:
+def _measure(job: Submit) -> int:
     messages.progress(job.headline)
     if job.request.rehearsal:
         wants = ", ".join(named_gpus(job.request.sweep))
@@ -173,7 +258,7 @@ def _run_here(job: Submit) -> int:
     launcher = launchers.launcher_here(job.request.profile)
     try:
         quiet = job.request.options.quiet
-        with progress.shown_progress(job.ready.points, job.seconds, quiet=quiet) as shown:
+        with progress.shown_progress(job.points, job.wall_seconds, quiet=quiet) as shown:
             result = launcher.run(job.submission, job.request.profile, shown)
     finally:
         ledger.note_end(job.submission)
@@ -212,37 +297,9 @@ def _hint(sweep_dir: SweepDir, by_status: Mapping[str, int]) -> str:
 
 def _exit_code(job: Submit, measured: Mapping[str, int]) -> int:
     """Return 0 when every point asked for is final and none failed."""
-    if sum(measured.values()) < job.ready.points:  # whoever died before it told has its rows
+    if sum(measured.values()) < job.points:  # whoever died before it told has its rows
         rows = dict(shards.keys_of(job.sweep_dir.shards_of(job.submission.id)))
         measured = Counter(rows.values())
-    if sum(measured.values()) < job.ready.points or prepare.LIVE in job.ready.settled:
+    if sum(measured.values()) < job.points or LIVE in job.left_out.settled:
         return Incomplete.exit_code
-    return PointsFailed.exit_code if FAILED & {*measured, *job.ready.settled} else 0
-
-
-def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
-    """Check every profile before anything enters the queue; return the requests, checked."""
-    requests = _tried(results, requests)
-    unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
-    if unchecked:
-        from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above
-        from hpcsweep.cluster.slurm import site  # noqa: PLC0415 - as above
-        from hpcsweep.submit import cost  # noqa: PLC0415 - as above
-
-        described = site.describe() if slurm.available() else None
-        for each in unchecked:
-            try:
-                queue.check(each.profile, results / each.sweep.name, described)
-            except Refused:  # noqa: PERF203 - a few profiles
-                if cost.cost_of(results, each).ready.chunks:
-                    raise
-    return [
-        replace(request, options=replace(request.options, doctor=False)) for request in requests
-    ]
-
-
-def _tried(results: Path, requests: Sequence[Request]) -> list[Request]:
-    """Return requests whose inputs are there, with the operations of their own networks."""
-    operations = check_inputs.check_inputs(results, requests)
-    support.warn(results, requests)
-    return [replace(request, checked=True, operations=operations) for request in requests]
+    return PointsFailed.exit_code if FAILED & {*measured, *job.left_out.settled} else 0

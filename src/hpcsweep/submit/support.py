@@ -13,9 +13,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +27,11 @@ from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
 from hpcsweep.point import Point, canonical_json
 from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store.folders import SweepDir
-from hpcsweep.submit import prepare, questions
-from hpcsweep.submit.factories import is_factory
+from hpcsweep.spec.space import Sweep
+from hpcsweep.submit import questions
+from hpcsweep.submit.compare import LeftOut, Submit, known_points, unmeasured
 from hpcsweep.submit.questions import Answer
-from hpcsweep.submit.request import Request
+from hpcsweep.submit.request import is_factory
 from hpcsweep.version import __version__
 
 Algorithm = str | Mapping[str, str]
@@ -41,7 +41,7 @@ ON_NODE: Final = "unknown until the node"
 _NONE: Final = "no engine"
 SHEETS: Final = "data sheets"
 _SECONDS: Final = 600.0  # for an answer of cuDNN about many cases
-_QUICK: Final = 60.0  # for what a warning is worth
+_QUICK_SECONDS: Final = 60.0  # for what a warning is worth
 _MOST_CASES: Final = 200  # of a network; each new size has convolutions of its own
 _FEW: Final = 5  # for a warning: the ends and the middle
 _HOPPER: Final = 900  # compute capability from which on cuDNN has no fused Winograd at all
@@ -193,27 +193,50 @@ def _is_sure(algorithm: str, gpu: DescribedGpu) -> bool:
     return algorithm not in _NOTES
 
 
-def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
+@dataclass(frozen=True)
+class Cases:
+    """What points ask of cuDNN: of each network the cases, and the algorithms by their names."""
+
+    sweep: Sweep
+    by_network: dict[str, dict[str, Any]] = field(default_factory=dict)  # axes, by their JSON
+    algorithms: dict[str, Algorithm] = field(default_factory=dict)
+
+    def see(self, point: Point) -> None:
+        """Add what a point asks."""
+        axes = questions.shape_axes(point)
+        self.by_network.setdefault(axes["model"], {})[canonical_json(axes)] = axes
+        algorithm = point.axes["algorithm"]
+        self.algorithms.setdefault(self.sweep.named(algorithm), algorithm)
+
+
+def support_of(
     points: Iterable[Point],
+    sweep: Sweep,
     gpus_asked: Sequence[DescribedGpu],
-    named: Callable[[Any], str],
+    folders: Sequence[str],
+) -> Support:
+    """Return what cuDNN has for points of a sweep on GPUs: what `expand --support` shows."""
+    cases = Cases(sweep)
+    for point in points:
+        cases.see(point)
+    return support_for(cases, gpus_asked, folders)
+
+
+def support_for(
+    asked: Cases,
+    gpus_asked: Sequence[DescribedGpu],
     folders: Sequence[str],
     *,
     most: int = _MOST_CASES,
     seconds: float = _SECONDS,
 ) -> Support:
-    """Return what cuDNN has for points on GPUs; `named` turns a map of algorithms into its name.
+    """Return what cuDNN has for cases on GPUs.
 
     Of each network at most so many cases (sizes, types, layouts) are looked at.
     """
-    cases: dict[str, dict[str, Any]] = {}  # by network: of each case the axes, by their JSON
-    algorithms: dict[str, Algorithm] = {}
-    workload = ""
-    for point in points:
-        workload = point.workload
-        axes = questions.shape_axes(point)
-        cases.setdefault(axes["model"], {})[canonical_json(axes)] = axes
-        algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
+    cases = asked.by_network
+    algorithms = asked.algorithms
+    workload = asked.sweep.workload
     order = [*catalog.ALGORITHMS, *algorithms]
     networks = {
         model: [questions.about_network(workload, axes) for axes in _spread(each, most)]
@@ -285,24 +308,28 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
     return replace(unknown, found=found, share_pct=share, says=says)
 
 
-def warn(results: Path, requests: Sequence[Request]) -> None:
+def check_support(jobs: Sequence[Submit]) -> Sequence[Submit]:
     """Say which algorithms no convolution of a network can have on the GPU of a profile.
 
     Points that have a result are left out: cuDNN's first answer takes long, and a lot of memory.
     """
-    for request in requests:
+    for job in jobs:
+        request = job.request
         gpu = DescribedGpu.of(request.device, request.profile)
         if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
-        known = prepare.known_points(SweepDir(results / request.sweep.name), request, None)
-        left = prepare.unmeasured(request, known, {})
-        points = [point for point in left if _engines_tell(point.axes["algorithm"])]
-        if points:
-            named = request.sweep.named
-            folders = request.search_path
-            support = support_of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
+        cases = Cases(request.sweep)
+        job_now = replace(job, known=known_points(job))
+        for point in unmeasured(job_now, LeftOut()):
+            if _engines_tell(point.axes["algorithm"]):
+                cases.see(point)
+        if cases.by_network:
+            support = support_for(
+                cases, [gpu], request.search_path, most=_FEW, seconds=_QUICK_SECONDS
+            )
             for line in support.missing():
                 messages.warning(line)
+    return jobs
 
 
 def _engines_tell(algorithm: Algorithm) -> bool:

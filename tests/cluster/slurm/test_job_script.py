@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from drafts import written
 from hpcsweep.cluster.slurm import job_script
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders
-from hpcsweep.submit import prepare, request
+from hpcsweep.submit import request
 from paths import GOLDEN
 
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -194,7 +195,7 @@ def test_templates_of_ones_own_are_told_and_kept(desk, monkeypatch):
     assert done.stdout == ""
     monkeypatch.chdir(desk.folder)
     asked = request.make(sweep_file.load("sweep.yaml"), profile.load("site.yaml"))
-    submission = prepare.prepare(desk.sweep(), asked).submission
+    submission = written(desk.sweep(), asked).submission
     assert submission.read_manifest().templates == (str(path),)
     assert "export MINE=1" in job_script.render(asked.profile, submission)
 

@@ -30,7 +30,7 @@ from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
-from hpcsweep.submit import changes, estimate, prepare, steps
+from hpcsweep.submit import compare, draft, estimate, steps
 from hpcsweep.submit.adaptive import next_round
 from hpcsweep.submit.adaptive.next_round import Judged, NextRound, Why
 from hpcsweep.submit.request import Request
@@ -115,7 +115,7 @@ def _check(job: _Job) -> None:
             f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
             "algorithm, network and GPU has several of them; leave it out to measure every point"
         )
-    if other := changes.changed(job.sweep_dir, asked):
+    if other := compare.changed(job.sweep_dir, asked):
         again = job.sweep_dir.command("retry", "--changed")
         raise UsageError(
             f"{asked.sweep.name}: {count(len(other), 'point')} measured with another version of "
@@ -147,7 +147,7 @@ def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
             seconds=estimate.estimator(job.sweep_dir, job.asked),
         )
         if not sent:
-            prepare.check_budget(plan.wanted, hours)
+            draft.check_budget(plan.wanted, hours)
         until = _with(until, plan)
         rounds.write_rounds(job.sweep_dir, every, until)
     return plan, known, until
@@ -171,7 +171,8 @@ def _send(job: _Job, plan: NextRound, until: AdaptiveRun) -> int:
     asked = job.asked
     options = replace(asked.options, max_gpu_hours=None, suppress_next_hint=True)
     messages.progress(f"{job.sweep_dir.name}: {until.text()}")
-    of_round = replace(asked, only=frozenset(plan.points), options=options)
+    points = asked.expansion.only(frozenset(plan.points))
+    of_round = replace(asked, expansion=points, options=options)
     return steps.submit(job.sweep_dir.path.parent, of_round)
 
 

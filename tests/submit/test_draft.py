@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
 
-import pytest
-
+from drafts import written
 from hpcsweep.cluster.slurm import arrays, journal
-from hpcsweep.errors import Refused, ResultsError
+from hpcsweep.errors import ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders, manifest
-from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, prepare, request
+from hpcsweep.submit import compare, request
+from hpcsweep.submit.check_inputs import check_inputs
 from localruns import TEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_samples_are_reused_by_larger_ones(desk):
@@ -35,8 +29,8 @@ def test_a_sweep_of_included_points_alone_is_submitted(desk):
     """As `best` writes one: no axis has values, so none names a network of one's own."""
     path = desk.spec("workload: inference\ninclude: [{model: squeezenet1_1, input_size: 64}]\n")
     asked = request.make(sweep_file.load(path), profile.load("local"))
-    check_inputs.check_inputs(desk.results, [asked])
-    assert prepare.prepare(desk.sweep(), asked).points == 1
+    check_inputs([compare.in_results(desk.results, asked)])
+    assert written(desk.sweep(), asked).points == 1
 
 
 def test_an_edited_sweep_measures_only_what_is_new(measured):
@@ -84,28 +78,6 @@ def test_the_commit_of_the_sweep_file_is_kept(desk):
     assert told == [(None, None), (sha, False), (sha, True)]
 
 
-def test_a_second_sweep_file_of_one_name_is_refused(desk):
-    """They share a folder; a copy, an edited file, a retry, a file that is gone are none."""
-    first, other = desk.folder / "sweep.yaml", desk.folder / "other" / "sweep.yaml"
-    other.parent.mkdir()
-
-    def send(file: Path, models: str, **more: Any) -> None:
-        file.write_text(TEN.replace("a, b", models))
-        asked = replace(request.make(sweep_file.load(file), profile.load("local")), **more)
-        prepare.check_same_name(desk.sweep(), asked)
-        assert prepare.prepare(desk.sweep(), asked).submission
-
-    for file, models in ((first, "a"), (first, "a, b"), (other, "a, b")):
-        send(file, models)
-    with pytest.raises(Refused) as told:
-        send(first, "c")
-    assert f"holds results of {other}, another sweep of this name: give one" in str(told.value)
-    send(first, "c", options=request.Options(join=True))
-    send(other, "d", again=frozenset(PointStatus))
-    first.unlink()
-    send(other, "e")
-
-
 def test_a_point_that_may_outlast_its_job_is_told(desk):
     """A command that did not run yet counts a minute; on this machine, nothing ends it."""
     file = desk.spec("workload: command\naxes: {x: [1, 2]}\nrun: echo {x}\n")
@@ -124,7 +96,7 @@ def test_the_time_limit_that_is_kept_is_that_of_the_jobs(desk):
     path = desk.folder / "long.yaml"
     path.write_text("gpu: l40\ntime: 30\nsbatch_options: [--time=600]\n")
     asked = request.make(sweep_file.load(desk.spec(TEN)), profile.load(path))
-    submission = prepare.prepare(desk.sweep(), asked).submission
+    submission = written(desk.sweep(), asked).submission
     assert journal.read_journal(submission).time_limit == timedelta(hours=10)
 
 

@@ -1,0 +1,277 @@
+"""Makes a submission on disk of the points that are left: packs them, estimates, writes.
+
+It stands in the folder of the sweep, or in another one where only its figures or files are wanted.
+The manifest is written last: a folder without one is not a submission.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import math
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
+from datetime import datetime, timezone
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hpcsweep import files, messages, sources
+from hpcsweep.catalog.sharing import worker_key
+from hpcsweep.errors import Refused
+from hpcsweep.spec import lookup
+from hpcsweep.store import chunk_file, folders, own_files, runs
+from hpcsweep.store.manifest import Manifest, RunSettings, masked
+from hpcsweep.submit import packing
+from hpcsweep.submit.compare import LeftOut, unmeasured
+from hpcsweep.submit.estimate import Estimates, estimator
+from hpcsweep.submit.request import names_on
+from hpcsweep.text import count, duration
+from hpcsweep.version import revision
+
+if TYPE_CHECKING:
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.folders import SubmissionDir, SweepDir
+    from hpcsweep.submit.compare import Submit
+    from hpcsweep.submit.request import Request
+
+# Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
+_FILL: Final = 0.85
+_ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys of a profile
+# A repository on a slow disk may take long, and the commit is worth no more.
+_GIT_SECONDS: Final = 5
+
+
+def pack(job: Submit) -> Submit:
+    """Write the points that are left into the chunks of a new submission; none where none are.
+
+    This is the run through the points: they pass one by one from the sweep into the file.
+    """
+    left_out = LeftOut()
+    left = unmeasured(job, left_out)
+    first = next(left, None)
+    if first is None:
+        return replace(job, left_out=left_out)
+    request = job.request
+    estimates = estimator(job.sweep_dir, request, job.operations)
+    number = job.sweep_dir.next_round()  # the new folder would count
+    submission = folders.new_submission(job.draft_dir or job.sweep_dir, request.profile.name)
+    try:
+        with _disk_errors_told(submission):
+            packed = chunks(request, packing.blocks(chain([first], left)), estimates)
+            if not request.options.skip_dominated:  # which tries the smallest that is too large
+                packed = map(packing.arranged, packed)
+            points, chunk_seconds = chunk_file.write_chunks(submission.chunks, packed)
+    except BaseException:
+        discard(submission)
+        raise
+    return replace(
+        job,
+        left_out=left_out,
+        estimates=estimates,
+        new=submission,
+        round=number,
+        points=points,
+        chunk_seconds=chunk_seconds,
+    )
+
+
+def chunks(
+    request: Request, blocks: Iterable[packing.Block], estimates: Estimates
+) -> Iterable[chunk_file.Chunk]:
+    """Return blocks in chunks: one for each worker here, or within the profile's limits."""
+    profile = request.profile
+    # torch is imported for each visit, and then it is a worker that starts
+    start = request.sweep.repeats * max(0.0, estimates.start - estimates.worker)
+    if not profile.in_slurm:
+        limits = packing.Limits(start=start, worker=estimates.worker)
+        return packing.spread(blocks, estimates, worker_key, limits, request.workers)
+    seconds = min(_fill_of_job(profile), 60.0 * (profile.chunk_minutes or math.inf))
+    limits = packing.Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
+    return packing.pack(blocks, estimates, worker_key, limits)
+
+
+def estimate(job: Submit) -> Submit:
+    """Hold what the points are expected to take against the budget, and against a job's time.
+
+    Raises:
+        Refused: they would cost more than `max_gpu_hours`.
+    """
+    if job.new:
+        check_budget(job.seconds, job.request.options.max_gpu_hours, job.estimates)
+        if job.estimates.is_known:
+            _warn_of_long_points(job.request.profile, job.chunk_seconds)
+    return job
+
+
+def check_budget(
+    seconds: float, max_gpu_hours: float | None, estimates: Estimates | None = None
+) -> None:
+    """Refuse a submission whose estimate exceeds the limit, or is none."""
+    if max_gpu_hours is None:
+        return
+    if estimates and not estimates.is_known:
+        raise Refused(
+            "nobody knows how long points take on this device, so --max-gpu-hours cannot be kept; "
+            "nothing was submitted. Measure a --sample without the limit first"
+        )
+    hours = seconds / 3600
+    if hours > max_gpu_hours:
+        raise Refused(
+            f"the estimate of {hours:g} GPU-hours exceeds --max-gpu-hours {max_gpu_hours:g}; "
+            "nothing was submitted. Use --sample, or raise the limit"
+        )
+
+
+def _warn_of_long_points(profile: Profile, chunk_seconds: Sequence[float]) -> None:
+    """Say if a job may end before one of its points: such a point is alone in its chunk."""
+    long = [seconds for seconds in chunk_seconds if seconds > _fill_of_job(profile)]
+    if long:
+        messages.warning(
+            f"{count(len(long), 'point')} may take longer than a job of profile {profile.name} "
+            f"has, by the estimate: {duration(max(long))} of {duration(profile.time_seconds or 0)}",
+            "a point that a job cuts short becomes a `timeout`; give the profile more `time`",
+        )
+
+
+def _fill_of_job(profile: Profile) -> float:
+    """Return the seconds that the estimate of a job may have."""
+    return _FILL * (profile.time_seconds or math.inf) if profile.in_slurm else math.inf
+
+
+def write(job: Submit) -> Submit:
+    """Write all else of a submission, and keep the sweep file, of which it makes others orphans.
+
+    The caller holds the lock of the sweep's folder if the submission goes there.
+
+    Raises:
+        ResultsError: the folder cannot be written.
+    """
+    request = job.request
+    sweep_dir = job.draft_dir or job.sweep_dir
+    text = request.sweep.text.encode()
+    if job.new:
+        with _disk_errors_told(job.new):
+            _keep_own_files(sweep_dir, request)
+            job.new.write_manifest(_manifest(job))
+            save_sweep(sweep_dir, text)
+    elif sweep_dir.submissions_dir.is_dir():
+        save_sweep(sweep_dir, text)
+    if not job.draft_dir and job.sweep_before not in {None, text}:
+        _tell_orphans(sweep_dir)
+    return replace(job, is_written=True)
+
+
+def _keep_own_files(sweep_dir: SweepDir, request: Request) -> None:
+    """Keep the code of networks and data sets: an edit would lose what was measured."""
+    found = sources.Sources(request.search_path)
+    for axis in sources.FACTORIES:
+        for value in names_on(request.sweep, axis):
+            own_files.keep(sweep_dir, found, axis, value)
+
+
+def _tell_orphans(sweep_dir: SweepDir) -> None:
+    gone = set(runs.statuses(sweep_dir)).difference(runs.points_of_file(sweep_dir))
+    if gone:
+        points = count(len(gone), "measured point")
+        messages.note(f"{points} no longer in the sweep: orphans, which tables keep and mark")
+
+
+@contextmanager
+def _disk_errors_told(submission: SubmissionDir) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise files.cannot_write(submission.path, error) from error
+
+
+def save_sweep(sweep_dir: SweepDir, text: bytes | None) -> None:
+    """Keep the sweep as it was last submitted, None for none: rows of other points are orphans."""
+    if text is None:
+        sweep_dir.sweep_file.unlink(missing_ok=True)
+        return
+    with files.replacing(sweep_dir.sweep_file) as file:
+        file.write(text)
+
+
+def discard(submission: SubmissionDir) -> None:
+    """Remove a submission that was never launched, and the folders that were made for it."""
+    for path in (submission.path, submission.shards):
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # others are there
+            path.parent.rmdir()
+
+
+def tell_templates(submission: SubmissionDir) -> None:
+    """Say which templates of the user's own the job script is made of: they are code."""
+    for path in submission.read_manifest().templates:
+        messages.note(f"the job script is made of your own template {path}")
+
+
+def _manifest(job: Submit) -> Manifest:
+    """Return what was submitted, where, and by whom."""
+    request = job.request
+    profile = request.profile
+    sweep = request.sweep
+    fields_of_profile = profile.model_dump(mode="json", exclude=_ELSEWHERE)
+    return Manifest(
+        id=job.submission.id,
+        sweep=sweep.name,
+        workload=sweep.workload,
+        profile=profile.name,
+        launcher=profile.launcher,
+        gpu=request.device,
+        rehearsal=request.rehearsal,
+        sample=request.options.sample,
+        round=job.round,
+        again=job.known.again,
+        created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        host=socket.gethostname(),
+        user=getpass.getuser(),
+        argv=request.options.argv,
+        spec="" if request.again else str(sweep.path.resolve()),
+        spec_sha256=hashlib.sha256(sweep.text.encode()).hexdigest(),
+        hpcsweep_version=revision(),
+        **_git(sweep.path.parent if sweep.path else None),
+        maps=dict(sweep.maps),
+        templates=lookup.own_templates(),
+        run=_settings(job),
+        profile_fields=masked({**fields_of_profile, "time": profile.time_limit}),
+        chunks=len(job.chunk_seconds),
+        points=job.points,
+        seconds=round(job.seconds, 3),
+    )
+
+
+def _settings(job: Submit) -> RunSettings:
+    """Return the settings of the measuring side."""
+    request = job.request
+    profile = request.profile
+    return RunSettings(
+        gpu_name="" if request.rehearsal else profile.gpu_name,
+        min_memory_gb=None if request.rehearsal else profile.min_memory_gb,
+        point_timeout=request.sweep.point_timeout,
+        kill_wait=profile.kill_wait,
+        signal_lead=profile.signal_lead,
+        workers=request.workers,
+        search_path=request.search_path,
+        skip_dominated=request.options.skip_dominated,
+        known_oom=tuple(job.left_out.too_large),
+    )
+
+
+def _git(folder: Path | None) -> dict[str, Any]:
+    """Return the commit of the sweep's folder, and whether it has changes; None without git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match=-"]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_GIT_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {"git_sha": None, "git_dirty": None}
+    sha, dirty, _ = done.stdout.strip().partition("-dirty")
+    return {"git_sha": sha, "git_dirty": bool(dirty)}
