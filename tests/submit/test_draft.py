@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import timedelta
 
 from drafts import written
-from hpcsweep.cluster.slurm import arrays, journal
+from hpcsweep.cluster.slurm import job_script, journal
 from hpcsweep.errors import ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders, manifest
@@ -146,6 +146,6 @@ def test_a_job_script_is_for_its_owner(desk, tmp_path):
         "launcher: sbatch\ngpu: l40\ntime: 60\nenv: {API_TOKEN: tok-5f3a}\n"
     )
     submission = folders.new_submission(desk.sweep(), "red")
-    arrays.write(submission, profile.load(tmp_path / "red.yaml"))
+    job_script.write(submission, profile.load(tmp_path / "red.yaml"))
     assert "tok-5f3a" in submission.script.read_text()
     assert submission.script.stat().st_mode & 0o777 == 0o600

@@ -19,7 +19,7 @@ import hpcsweep
 from drafts import written
 from gate import Gate
 from hpcsweep.catalog.columns import CLOCKED
-from hpcsweep.cluster.slurm import arrays
+from hpcsweep.cluster.slurm import job_script
 from hpcsweep.errors import EXIT_REQUEUE, Refused
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, shards
@@ -75,7 +75,7 @@ class Node:
         path.write_text(f"gpu: {gpu}\n{site}")
         asked = request.make(sweep_file.load(self.desk.spec(text)), profile.load(path))
         submission = written(self.desk.sweep(), asked).submission
-        arrays.write(submission, asked.profile)
+        job_script.write(submission, asked.profile)
         return submission
 
     def start(self, submission: SubmissionDir, *options: str, **env: str) -> subprocess.Popen[str]:

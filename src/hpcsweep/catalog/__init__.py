@@ -189,7 +189,7 @@ class Launcher:
 
 
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
-    "sbatch": Launcher("slurm.arrays", "job.sbatch.j2", in_slurm=True, runs_profilers=True),
+    "sbatch": Launcher("slurm.job_script", "job.sbatch.j2", in_slurm=True, runs_profilers=True),
     "submitit": Launcher(
         "slurm.via_submitit", "setup.sh.j2", in_slurm=True, needs_time=True, extra="submitit"
     ),

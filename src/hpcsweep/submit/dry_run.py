@@ -19,7 +19,7 @@ from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
-from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness
+from hpcsweep.cluster.slurm import bad_nodes, job_script, liveness
 from hpcsweep.errors import PointsFailed
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED
@@ -125,7 +125,7 @@ def show(job: Submit) -> Submit:
     kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
     kept_draft = SweepDir(Path(kept)).submission(job.new.id)
     draft.tell_templates(kept_draft)
-    tasks = min(len(job.chunk_seconds), arrays.max_size(slurm.config()))
+    tasks = min(len(job.chunk_seconds), job_script.max_size(slurm.config()))
     assert job.answer  # noqa: S101 - `ask_only` came before
     profile = bad_nodes.avoiding(profile, bad_nodes.current(job.sweep_dir, job.answer))
     # with the paths that it will have

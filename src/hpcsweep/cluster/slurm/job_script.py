@@ -1,31 +1,121 @@
-"""Renders the job script of a submission from its profile, with Jinja2.
+"""Renders the job script of a submission from its profile, and sends it to Slurm as job arrays.
 
 All values of a profile are quoted for the shell, and a line end in one is refused. A misspelt name
 in a template is an error. The call of sbatch names the folder and the range of the array, so one
-script serves all arrays of a submission.
+script serves all arrays of a submission: its argument is the first chunk of the array.
+
+The journal notes each array before sbatch is asked, and then the answer, so that an array whose
+answer was lost can be found again. At a limit on submitted jobs, smaller arrays are tried. The next
+`hpcsweep submit` sends the chunks that did not go in. `via_submitit` sends by `send_arrays`, too.
+
+`--export=ALL,NAME=VALUE` would make every node run a login shell before each task.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import jinja2
 
-from hpcsweep import search_path
+from hpcsweep import files, search_path
 from hpcsweep.catalog import LAUNCHERS, gpus
-from hpcsweep.cluster.slurm import job_request
-from hpcsweep.cluster.slurm.sbatch import RESTARTS
-from hpcsweep.errors import ProfileError, UsageError
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import job_request, journal
+from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview
+from hpcsweep.errors import (
+    HpcsweepError,
+    PartlySubmitted,
+    ProfileError,
+    SchedulerError,
+    UsageError,
+)
 from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 
+SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
+_MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
+
+
+def write(submission: SubmissionDir, profile: Profile) -> None:
+    """Write the job script of a submission; it holds the values of the profile's variables."""
+    with files.replacing(submission.script, most=0o600) as file:
+        file.write(encoded(render(profile, submission)))
+
+
+def send(submission: SubmissionDir, profile: Profile) -> list[str]:
+    """Submit every chunk; return the ids of the arrays."""
+    write(submission, profile)
+
+    def submit_one(first: int, tasks: int) -> str:
+        chosen = _call_options(submission, profile, tasks)
+        script_file = submission.script.absolute()
+        return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
+
+    return send_arrays(submission, submit_one)
+
+
+def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
+    """Return the job script, and the call of sbatch for the first array."""
+    return Preview(
+        script=render(profile, submission),
+        file=submission.script.name,
+        options=_call_options(submission, profile, tasks),
+        arguments=["0"],
+    )
+
+
+def _call_options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
+    throttle = f"%{profile.array_throttle}" if profile.array_throttle else ""
+    array = f"--array=0-{tasks - 1}{throttle}"
+    return [f"--chdir={submission.path.absolute()}", "--requeue", array]
+
+
+def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
+    """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
+    total = submission.read_manifest().chunks
+    clusters = os.environ.get("SLURM_CLUSTERS", "")
+    if "," in clusters or clusters == "all":
+        raise UsageError(f"SLURM_CLUSTERS={clusters}: name one cluster, where jobs can be found")
+    answer = slurm.config()
+    here = slurm.this_cluster(answer)
+    sent = 0
+    size = max_size(answer)
+    ids: list[str] = []
+    while sent < total:
+        size = min(size, total - sent)
+        journal.sending(submission, sent, size, here)
+        try:
+            job = submit_one(sent, size)
+        except HpcsweepError as error:
+            maybe_in_queue = isinstance(error, SchedulerError) and error.maybe_accepted
+            if not maybe_in_queue:
+                journal.not_sent(submission, sent)
+            # not at MaxJobCount: sbatch takes a minute to tell it
+            at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
+            if at_limit and size > 1:
+                size //= 2  # the limit may leave room for some: few tries find how many
+                continue
+            if not sent:
+                raise
+            raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
+        journal.went_in(submission, sent, size, job, here)
+        ids.append(job)
+        sent += size
+    return ids
+
+
+def max_size(answer: dict[str, str] | slurm.CouldNotAsk) -> int:
+    """Return how many tasks one array may have: MaxArraySize in `config` limits the index."""
+    found = None if isinstance(answer, slurm.CouldNotAsk) else answer.get("MaxArraySize")
+    return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
 
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
@@ -68,7 +158,7 @@ def _preparation(profile: Profile) -> dict[str, Any]:
 
 def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
     return {
-        "options": _options(profile, submission),
+        "options": _script_options(profile, submission),
         "more": profile.sbatch_options,
         "python": interpreter(profile),
         "run_module": RUN_MODULE,
@@ -87,7 +177,7 @@ def interpreter(profile: Profile) -> str:
     return "python" if profile.conda or profile.venv else sys.executable
 
 
-def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
+def _script_options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
     fixed = [
         ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
         ("--output", _output(submission)),

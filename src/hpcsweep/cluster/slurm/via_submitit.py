@@ -97,7 +97,7 @@ def _run(command: list[str]) -> tuple[int, list[int]]:
 
 def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     """Submit every chunk; a full cluster takes two minutes to fail, since sbatch retries."""
-    from hpcsweep.cluster.slurm import arrays  # noqa: PLC0415 - as in `_executor`
+    from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - as in `_executor`
 
     executor = _executor(submission, profile)
     call = Supervised(str(submission.path.absolute()))
@@ -113,7 +113,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_id
 
     with _environment(), _private(submission.submitit):
-        return arrays.send_arrays(submission, submit_one)
+        return job_script.send_arrays(submission, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
