@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import cancel, chunk_state, slurm
-from hpcsweep.cluster.slurm import journal, liveness, settling
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt
 from hpcsweep.store.attempt import AttemptRecord
@@ -75,17 +75,17 @@ class Site:
 
     def chunk(self, number: int = 0) -> chunk_state.ChunkStatus:
         """Return the state of a chunk, as Slurm is asked now."""
-        answer = liveness.ask_slurm([self.submission])
+        answer = journal.ask_slurm([self.submission])
         known = journal.read_journal(self.submission)
         return chunk_state.of_chunk(number, known, answer, known.newest.get(number))
 
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
-        answer = liveness.ask_slurm([self.submission])
+        answer = journal.ask_slurm([self.submission])
         live = bool(answer.live_chunks_of(self.submission))
         shown = self.chunk()
         assert shown.state.live is live, shown
-        settling.fence_off(self.submission.sweep_dir, answer)
+        journal.fence_off(self.submission.sweep_dir, answer)
         shard = ShardPath(self.submission.shards, 0, 0)
         assert not (live and shard.next_attempt().overall.exists())
         return live
@@ -144,13 +144,13 @@ def test_a_journal_that_knows_all_is_asked_instead_of_slurm(site: Site):
     """Ends are kept once the queue has forgotten the job; then no program is run any more."""
     site.sent(3 * HOUR, **MINE)
     site.program("sacct", f"printf '{site.account('NODE_FAIL')}{site.account('FAILED')}'")
-    answer = liveness.ask_slurm([site.submission])
+    answer = journal.ask_slurm([site.submission])
     assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
-    settling.record_ends(site.submission, answer)
+    journal.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {0: "FAILED"}
     for name in ("squeue", "sacct"):
         site.program(name, "echo nonsense")
-    assert liveness.ask_slurm([site.submission]) == liveness.SlurmAnswer()
+    assert journal.ask_slurm([site.submission]) == journal.SlurmAnswer()
     assert site.chunk().state == "failed"
 
 
@@ -288,8 +288,8 @@ def test_another_clusters_number_is_never_looked_up_here(
     site.program("sacct", f"printf '{site.account(state, '/of/another/job')}'")
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
-    answer = liveness.ask_slurm([site.submission])
-    settling.record_ends(site.submission, answer)
+    answer = journal.ask_slurm([site.submission])
+    journal.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
     lines = cancel.cancel(site.submission.sweep_dir, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
@@ -320,8 +320,8 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(site: Site, na
     """Another cluster's queue, or another user's, says nothing of it."""
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **OTHERS[name]))
     site.program("squeue", "")
-    assert list(settling.settle([site.submission])) == []
-    assert liveness.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
+    assert list(journal.settle([site.submission])) == []
+    assert journal.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
 
 
 @pytest.mark.parametrize(
@@ -341,8 +341,8 @@ def test_an_array_did_not_go_in_where_squeue_says_so(site: Site, squeue: str, to
     for word, row in rows.items():
         squeue = squeue.replace(word, row)
     site.program("squeue", squeue)
-    assert [told in line for line in settling.settle([site.submission])] == [True] * bool(told)
-    live = liveness.ask_slurm([site.submission]).live_chunks_of(site.submission)
+    assert [told in line for line in journal.settle([site.submission])] == [True] * bool(told)
+    live = journal.ask_slurm([site.submission]).live_chunks_of(site.submission)
     assert live == (set() if told == "did not go in" else {0})
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster.slurm import bad_nodes, liveness
+from hpcsweep.cluster.slurm import bad_nodes, journal
 from labtools import running, wait_for_the_end
 from localruns import Desk
 
@@ -43,7 +43,7 @@ def _break_a_node(lab: Lab, desk: Desk, profile: str) -> str:
     node = lab.wait_for("start", running)[0].nodes
     lab.run("scontrol", "update", f"nodename={node}", "state=down", "reason=a test")
     # kept at once: the accounts of a requeued job change once more when it is cancelled
-    lab.wait_for("failed node", lambda: bad_nodes.learn(run, liveness.ask_slurm(run.submissions())))
+    lab.wait_for("failed node", lambda: bad_nodes.learn(run, journal.ask_slurm(run.submissions())))
     lab.run("scancel", "--user=root")
     wait_for_the_end(lab)
     return node
@@ -58,9 +58,7 @@ def test_a_node_that_died_is_avoided_for_a_day(cluster: Lab, desk: Desk):
     (_, second) = desk.sweep("s").submissions()
     assert f"#SBATCH --exclude={node}\n" in second.script.read_text()
     cluster.kill("slurmdbd")
-    assert [bad.name for bad in bad_nodes.current(desk.sweep("s"), liveness.SlurmAnswer())] == [
-        node
-    ]
+    assert [bad.name for bad in bad_nodes.current(desk.sweep("s"), journal.SlurmAnswer())] == [node]
     cluster.spawn("slurmdbd")
 
 
@@ -86,7 +84,7 @@ def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
     wait_for_the_end(cluster)
     (env,) = (json.loads(shard.env.read_text()) for shard in run.shards())
     assert (env["state"], "torch finds no GPU" in env["reason"]) == ("refused", True)
-    (bad,) = bad_nodes.current(run, liveness.SlurmAnswer())
+    (bad,) = bad_nodes.current(run, journal.SlurmAnswer())
     assert (bad.name, "failed to initialise" in bad.why) == (env["node"], True)
     assert desk.rows("s") == []
     sent = desk.run("submit", "s.yaml", "--cluster", "any")

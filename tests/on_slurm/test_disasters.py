@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import surviving
-from hpcsweep.cluster.slurm import bad_nodes, liveness
+from hpcsweep.cluster.slurm import bad_nodes, journal
 from lab import processes
 from labtools import point_at
 
@@ -203,7 +203,7 @@ def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
     pair = series.sweeps("preempted")
     for one in pair.values():
         assert (
-            bad_nodes.current(one.sweep_dir, liveness.ask_slurm(one.sweep_dir.submissions())) == []
+            bad_nodes.current(one.sweep_dir, journal.ask_slurm(one.sweep_dir.submissions())) == []
         )
     (_, second) = pair["out"].sweep_dir.submissions()
     assert not re.search("exclude", second.script.read_text())

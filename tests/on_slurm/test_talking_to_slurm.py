@@ -185,7 +185,7 @@ def test_a_cluster_that_is_named_is_the_one_that_is_asked(
 ):
     """`sbatch --parsable` says `12;lab` then; every question goes there."""
     monkeypatch.setenv("SLURM_CLUSTERS", "lab")
-    assert slurm.this_cluster().cluster == "lab"
+    assert slurm.this_client().cluster == "lab"
     job = send("exec sleep 600")
     assert str(job).endswith(";lab")
     _queued([job], ChunkState.RUNNING)

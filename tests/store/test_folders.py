@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hpcsweep import files
-from hpcsweep.cluster.slurm import journal, liveness
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import folders, ledger
 from hpcsweep.store.folders import SweepDir
@@ -285,9 +285,9 @@ def test_chunks_that_a_damaged_line_may_have_been_about_count_as_queued(two: Des
     submission = submission_with(two, Sending(sending=0, tasks=1))
     with submission.jobs.open("a") as file:
         file.write('{"job_id": 12}\n')
-    assert liveness.SlurmAnswer().live_chunks_of(submission) == {0}
-    journal.not_sent(submission, 0)
-    assert liveness.SlurmAnswer().live_chunks_of(submission) == set()
+    assert journal.SlurmAnswer().live_chunks_of(submission) == {0}
+    journal.note_not_sent(submission, 0)
+    assert journal.SlurmAnswer().live_chunks_of(submission) == set()
     assert "jobs.jsonl:2: cannot be read" in submission.sweep_dir.damage()[0]
 
 

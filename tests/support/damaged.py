@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import resultsfolder
 from hpcsweep import processes
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import bad_nodes, liveness
+from hpcsweep.cluster.slurm import bad_nodes, journal
 from hpcsweep.store import attempt, rounds
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.jobs_file import Cancelled, Ended, Queued, Sending, Started
@@ -23,7 +23,7 @@ LOCAL = "20260101-100000-local"
 QUEUED = "20260102-100000-l40"
 _STATE = slurm.state_of("RUNNING")
 _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=_STATE, source="squeue")
-_ANSWER = liveness.SlurmAnswer({(4242, 0): _RUNNING})  # of Slurm, not asked thousands of times
+_ANSWER = journal.SlurmAnswer({(4242, 0): _RUNNING})  # of Slurm, not asked thousands of times
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from hpcsweep.cluster import named_jobs, slurm
-from hpcsweep.cluster.slurm import journal, liveness, settling
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import SchedulerError, UsageError
 from hpcsweep.store import ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -56,8 +56,8 @@ def _cancel_in_slurm(wanted: Sequence[SubmissionDir], left: list[str]) -> Iterat
     """
     if any(sent.uncertain for sent in map(journal.read_journal, wanted)):
         with locks.held(wanted[0].sweep_dir, "hpcsweep cancel"):
-            yield from settling.settle(wanted)
-    answer = liveness.ask_slurm(wanted)
+            yield from journal.settle(wanted)
+    answer = journal.ask_slurm(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission in wanted:
@@ -65,11 +65,11 @@ def _cancel_in_slurm(wanted: Sequence[SubmissionDir], left: list[str]) -> Iterat
         others = dict[str, set[int]]()
         hit[submission] = set()
         for chunk in sent.open_chunks:
-            verdict = liveness.liveness(chunk, sent, answer)
+            verdict = journal.liveness(chunk, sent, answer)
             if not verdict.live:
                 continue
             job = answer.tasks.get(sent.task_of[chunk])
-            if sent.owns(job) if job else sent.is_mine(answer.here):
+            if sent.owns(job) if job else sent.is_mine(answer.client):
                 hit[submission].add(chunk)
             else:
                 others.setdefault(verdict.why, set()).add(chunk)

@@ -1,7 +1,7 @@
 """Decides the state of a chunk from its rows, its attempts' files, the journal and Slurm.
 
 Rows come first: a chunk whose points all have one is done, whatever Slurm says of its job. Next
-comes whether its task may still write rows (`slurm.liveness`, which every command uses), then how
+comes whether its task may still write rows (`slurm.journal`, which every command uses), then how
 the task ended.
 """
 
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm.journal import Journal
-from hpcsweep.cluster.slurm.liveness import Liveness, SlurmAnswer, liveness
+from hpcsweep.cluster.slurm.journal import Journal, Liveness, SlurmAnswer, liveness
 from hpcsweep.store import attempt
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.jobs_file import CANCELLED, LOST

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcsweep import files
-from hpcsweep.cluster.slurm import journal, liveness
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import Refused
 from hpcsweep.store import folders, ledger, locks, runs
 from hpcsweep.store.collect import collector
@@ -164,7 +164,7 @@ def _refuse_fixed(found: Removal) -> None:
 
 
 def _refuse_live(sweep_dir: SweepDir) -> None:
-    answer = liveness.ask_slurm(sweep_dir.submissions())
+    answer = journal.ask_slurm(sweep_dir.submissions())
     for submission in sweep_dir.submissions():
         unsure = journal.read_journal(submission).uncertain
         if unsure or ledger.local_is_live(submission) or answer.live_chunks_of(submission):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from hpcsweep.cluster import named_jobs
-from hpcsweep.cluster.slurm import journal, liveness
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import UsageError
 from hpcsweep.store import ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -105,7 +105,7 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
     def ask() -> bool:
         nonlocal asked_at, live
         if time.monotonic() - asked_at > _ASK_SECONDS or not asked_at:
-            chunks = liveness.ask_slurm([submission]).live_chunks_of(submission)
+            chunks = journal.ask_slurm([submission]).live_chunks_of(submission)
             asked_at = time.monotonic()
             live = bool(chunks if chunk is None else {chunk} & chunks)
         return live

@@ -16,12 +16,10 @@ from hpcsweep.cluster.slurm import (
     bad_nodes,
     job_request,
     journal,
-    liveness,
     profile_checks,
-    settling,
 )
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
-from hpcsweep.cluster.slurm.liveness import SlurmAnswer
+from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
 from hpcsweep.errors import Refused
 from hpcsweep.spec.profile import Profile
@@ -31,9 +29,9 @@ from hpcsweep.store.folders import SubmissionDir, SweepDir
 
 def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
     """Ask what became of what was sent before, also where sbatch's answer was lost."""
-    for line in settling.settle(sweep_dir.submissions()):
+    for line in journal.settle(sweep_dir.submissions()):
         messages.note(line)
-    answer = liveness.ask_slurm(sweep_dir.submissions())
+    answer = journal.ask_slurm(sweep_dir.submissions())
     if answer.mute:
         missing = "; ".join(map(str, answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
@@ -44,7 +42,7 @@ def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
 def fence_off_lost_attempts(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
     """Stop attempts that may still write rows of points that are about to be sent again."""
     ledger.fence_off_dead(sweep_dir)
-    settling.fence_off(sweep_dir, answer)
+    journal.fence_off(sweep_dir, answer)
 
 
 def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
@@ -53,7 +51,7 @@ def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
         return ()
     failed = bad_nodes.learn(sweep_dir, answer)
     for submission in sweep_dir.submissions():
-        settling.record_ends(submission, answer)
+        journal.record_ends(submission, answer)
     return failed
 
 

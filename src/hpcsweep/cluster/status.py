@@ -20,9 +20,8 @@ from typing import Final
 
 from hpcsweep.cluster import chunk_state, slurm, sweep_status
 from hpcsweep.cluster.chunk_state import ChunkStatus
-from hpcsweep.cluster.slurm import bad_nodes, journal, liveness
-from hpcsweep.cluster.slurm.journal import Journal
-from hpcsweep.cluster.slurm.liveness import SlurmAnswer
+from hpcsweep.cluster.slurm import bad_nodes, journal
+from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs, shards
@@ -52,7 +51,7 @@ def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
         submissions, problems = _submissions(sweep)
         read_in.append((sweep, submissions, problems))
         journals += [submission.sent for submission in submissions if submission.in_slurm]
-    answer = liveness.ask_journals(journals)  # one question about all of them
+    answer = journal.ask_journals(journals)  # one question about all of them
     return [_sweep(*read, answer) for read in read_in]
 
 

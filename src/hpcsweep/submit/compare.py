@@ -29,7 +29,7 @@ from hpcsweep.text import count, tally
 
 if TYPE_CHECKING:
     from hpcsweep.cluster.slurm.bad_nodes import BadNode
-    from hpcsweep.cluster.slurm.liveness import SlurmAnswer
+    from hpcsweep.cluster.slurm.journal import SlurmAnswer
 
 LIVE: Final = "queued or running"  # in `LeftOut.settled`: points of another submission
 

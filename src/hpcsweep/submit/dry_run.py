@@ -19,7 +19,7 @@ from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
-from hpcsweep.cluster.slurm import bad_nodes, job_script, liveness
+from hpcsweep.cluster.slurm import bad_nodes, job_script, journal
 from hpcsweep.errors import PointsFailed
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED
@@ -108,7 +108,7 @@ def _drafted(job: Submit, folder: str) -> Submit:
 
 def ask_only(job: Submit) -> Submit:
     """Ask Slurm what became of what was sent before, and change nothing."""
-    return replace(job, answer=liveness.ask_slurm(job.sweep_dir.submissions()))
+    return replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions()))
 
 
 def tell_cost(job: Submit) -> Submit:

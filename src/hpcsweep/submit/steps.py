@@ -147,9 +147,9 @@ def _is_to_be_checked(request: Request) -> bool:
 
 def _has_left(job: Submit) -> bool:
     """Say whether points are left to measure, without the lock."""
-    from hpcsweep.cluster.slurm import liveness  # noqa: PLC0415 - as above
+    from hpcsweep.cluster.slurm import journal  # noqa: PLC0415 - as above
 
-    job = replace(job, answer=liveness.ask_slurm(job.sweep_dir.submissions()))
+    job = replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions()))
     job = replace(job, known=compare.known_points(job))
     return next(compare.unmeasured(job, LeftOut()), None) is not None
 

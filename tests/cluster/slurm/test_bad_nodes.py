@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timedelta, timezone
 
 from hpcsweep.cluster.slurm import bad_nodes
-from hpcsweep.cluster.slurm.liveness import SlurmAnswer
+from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.store.folders import SweepDir
 
 

@@ -10,8 +10,8 @@ read: Slurm's JSON changes between releases. Standard library only.
 """
 
 from hpcsweep.cluster.slurm.call import (
+    Client,
     CouldNotAsk,
-    Here,
     amount,
     available,
     config,
@@ -19,7 +19,7 @@ from hpcsweep.cluster.slurm.call import (
     environment,
     moment,
     number,
-    this_cluster,
+    this_client,
     user_name,
 )
 from hpcsweep.cluster.slurm.jobs import (

@@ -23,7 +23,7 @@ from hpcsweep.store.state import AttemptState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hpcsweep.cluster.slurm.liveness import SlurmAnswer
+    from hpcsweep.cluster.slurm.journal import SlurmAnswer
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import ShardPath, SweepDir
 

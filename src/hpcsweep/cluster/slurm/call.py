@@ -193,27 +193,27 @@ def config() -> dict[str, str] | CouldNotAsk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Here:
+class Client:
     """The cluster that this machine's commands reach, and this user; empty if unknown."""
 
     cluster: str = ""
     controller: str = ""
     user: str = ""
 
-    def differs(self, other: Here) -> bool:
+    def differs(self, other: Client) -> bool:
         """Say whether the two are surely different clusters."""
         pairs = ((self.cluster, other.cluster), (self.controller, other.controller))
         return any(own and its and own != its for own, its in pairs)
 
 
-def this_cluster(answer: dict[str, str] | CouldNotAsk | None = None) -> Here:
+def this_client(answer: dict[str, str] | CouldNotAsk | None = None) -> Client:
     """Return the cluster that commands reach by default, by its `config`, and this user."""
     answer = config() if answer is None else answer
     settings = {} if isinstance(answer, CouldNotAsk) else answer
     host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
     controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""
     cluster = settings.get("ClusterName", "")
-    return Here(cluster=cluster, controller=controller, user=user_name())
+    return Client(cluster=cluster, controller=controller, user=user_name())
 
 
 def user_name() -> str:

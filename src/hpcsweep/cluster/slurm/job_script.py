@@ -85,19 +85,19 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     if "," in clusters or clusters == "all":
         raise UsageError(f"SLURM_CLUSTERS={clusters}: name one cluster, where jobs can be found")
     answer = slurm.config()
-    here = slurm.this_cluster(answer)
+    client = slurm.this_client(answer)
     sent = 0
     size = max_size(answer)
     ids: list[str] = []
     while sent < total:
         size = min(size, total - sent)
-        journal.sending(submission, sent, size, here)
+        journal.note_sending(submission, sent, size, client)
         try:
             job = submit_one(sent, size)
         except HpcsweepError as error:
             maybe_in_queue = isinstance(error, SchedulerError) and error.maybe_accepted
             if not maybe_in_queue:
-                journal.not_sent(submission, sent)
+                journal.note_not_sent(submission, sent)
             # not at MaxJobCount: sbatch takes a minute to tell it
             at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
             if at_limit and size > 1:
@@ -106,7 +106,7 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
             if not sent:
                 raise
             raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
-        journal.went_in(submission, sent, size, job, here)
+        journal.note_array(submission, sent, size, job, client)
         ids.append(job)
         sent += size
     return ids

@@ -20,7 +20,7 @@ import pandas as pd
 
 from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.cluster.slurm import liveness
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
 from hpcsweep.forecast import Basis, groups, past_rows, unmeasured
 from hpcsweep.forecast.groups import Group
@@ -180,7 +180,7 @@ def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
     wanted = {*until.rounds[-1].points}
     while True:
-        queue = liveness.ask_slurm(job.sweep_dir.submissions())
+        queue = journal.ask_slurm(job.sweep_dir.submissions())
         found = ledger.read_ledger(job.sweep_dir, queue.live_chunks_of)
         if wanted.isdisjoint(found.live):
             known = past_rows.known_points(job.sweep_dir, job.ids, ())
