@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from clusters import node
 from hpcsweep.cluster.slurm import site
 
 if TYPE_CHECKING:
@@ -65,3 +66,28 @@ def test_a_node_that_does_not_respond_is_not_usable(program: Callable[[str, str]
     found = {node.name: node for node in site.nodes()}
     assert {name for name, node in found.items() if node.usable} == {"idle~", "mixed#"}
     assert found["idle~"].partitions == ("gpu", "all")
+
+
+@pytest.mark.parametrize(
+    ("gres", "features", "kinds"),
+    [
+        (
+            "gpu:nvidia_h100_80gb_hbm3_1g.10gb:16(S:0-1),gpu:nvidia_h100_80gb_hbm3_3g.40gb:4",
+            "h100",
+            ["nvidia_h100_80gb_hbm3_1g.10gb", "nvidia_h100_80gb_hbm3_3g.40gb"],
+        ),
+        ("gpu:a100l.2g.20gb:3,gpu:a100l.3g.40gb:2", "", ["a100l.2g.20gb", "a100l.3g.40gb"]),
+        ("gpu:a100_3g.20gb:6", "a100", ["a100_3g.20gb"]),
+        ("gpu:mig-1g.5gb:7", "a100", ["mig-1g.5gb"]),
+        ("gpu:v100x:4(S:0-1),lscratch:3200", "", ["v100x"]),
+        ("gpu:amd_instinct_mi250x_/_mi250:8", "", ["mi250"]),
+        ("gpu:4(S:0-1)", "cpu_gen_icl,gpu_model_a100,mem768", ["a100"]),
+        ("gpu:l40s:2(S:0),shard:l40s:8(S:0)", "", ["l40s"]),
+        ("gpu:a100:2,gpu:a100_1g.5gb:7", "a100", ["a100", "a100_1g.5gb"]),
+    ],
+)
+def test_the_gpus_of_real_sites_are_told_apart(gres, features, kinds):
+    """A slice has a name of its own, whatever its node's features say; a share is no GPU."""
+    words = gres.replace("(S:0-1)", "").replace("(S:0)", "").split(",")
+    there = [node("n", features=tuple(features.split(",")), gpus=words)]
+    assert [kind.gpu for kind in site.kinds_on(there)] == kinds

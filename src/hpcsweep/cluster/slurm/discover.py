@@ -15,11 +15,10 @@ from typing import Final
 from hpcsweep import units
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import CouldNotAsk, nodes, site
+from hpcsweep.cluster.slurm import CouldNotAsk, site
 from hpcsweep.cluster.slurm.job_request import Wants, listed
-from hpcsweep.cluster.slurm.nodes import GpuKind
 from hpcsweep.cluster.slurm.profile_checks import closed_to, qos_time_s
-from hpcsweep.cluster.slurm.site import Cluster, Partition
+from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.text import count
 
@@ -69,7 +68,7 @@ def ask() -> list[Discovery]:
 
 def find(cluster: Cluster) -> list[Discovery]:
     """Return a profile for every GPU type."""
-    kinds = nodes.kinds_on(cluster.nodes)
+    kinds = site.kinds_on(cluster.nodes)
     return [_discovery(kind, kinds, cluster) for kind in kinds]
 
 
@@ -107,7 +106,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
-    feature = nodes.own_feature(kind, kinds)
+    feature = site.own_feature(kind, kinds)
     if feature:
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))

@@ -1,6 +1,6 @@
-"""The sbatch options of a profile, and the findings of checks.
+"""What the jobs of a profile ask for: its sbatch options; and what a finding of a check is.
 
-A profile's `sbatch_options` override its keys.
+A profile's `sbatch_options` override its keys. Whether a cluster has it is for `profile_checks`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hpcsweep import units
-from hpcsweep.cluster.slurm.site import Gres, words
+from hpcsweep.cluster.slurm.site import Gres, split_at_commas
 from hpcsweep.errors import suggest
 from hpcsweep.spec.profile import Profile, sbatch_option
 from hpcsweep.text import aligned
@@ -97,12 +97,12 @@ class Wants:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        return words(self["partition"])
+        return split_at_commas(self["partition"])
 
     @property
     def gres(self) -> tuple[Gres, ...]:
         """Every generic resource that is asked for, in whatever way."""
-        wishes = (re.sub("^gres[:/]", "", word) for word in words(self["gres"]))
+        wishes = (re.sub("^gres[:/]", "", word) for word in split_at_commas(self["gres"]))
         return tuple(Gres.read(wish) for wish in wishes if wish.lower() != "none")
 
     @property
@@ -148,7 +148,7 @@ def options_of(profile: Profile) -> Wants:
         more = _more_gres(key, value)
         if more:
             key = "gres"
-            value = ",".join([*words(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
+            value = ",".join([*split_at_commas(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
         values[key] = value
         places[key] = profile.where("sbatch_options")
     return Wants(values, places)
@@ -157,7 +157,7 @@ def options_of(profile: Profile) -> Wants:
 def _more_gres(key: str, value: str) -> list[str]:
     """Return what an option asks for beside `gres`."""
     if key.startswith("gpus"):  # also per node, socket, task
-        return [f"gpu:{word}" for word in words(value)]
+        return [f"gpu:{word}" for word in split_at_commas(value)]
     if key.startswith("tres_per"):  # such as cpu=4,gres/gpu:v100=1
-        return [word for word in words(value) if word.startswith("gres")]
+        return [word for word in split_at_commas(value) if word.startswith("gres")]
     return []

@@ -1,29 +1,33 @@
-"""Says what a cluster makes of a profile, before a job enters the queue.
+"""Says what a cluster makes of a profile, before a job enters the queue; it sends none.
 
 `sbatch --test-only` decides; where it refuses, the nearest names and what nodes have explain it.
 Some jobs it accepts and Slurm never starts: in a closed partition, or with a time or memory above
 its limit. These are failures here, too.
+
+sbatch has the same words for what no node has and for nodes that are out of service, so the nodes
+that have what the profile (`job_request`) asks for are counted among those of the cluster (`site`).
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from hpcsweep import units
+from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_request, nodes, site
+from hpcsweep.cluster.slurm import job_request, site
 from hpcsweep.cluster.slurm.call import CouldNotAsk
 from hpcsweep.cluster.slurm.job_request import ProfileFinding, Wants, listed
-from hpcsweep.cluster.slurm.nodes import Matches
 from hpcsweep.cluster.slurm.sbatch import LimitReached, Place, Rejected
-from hpcsweep.cluster.slurm.site import Cluster, Partition, words
+from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Gres, Node, Partition, split_at_commas
 from hpcsweep.spec.profile import Profile
 
-Answer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
+SbatchAnswer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
 
 # What a partition may be limited to, and the key of the profile, or what of the user's, has it.
 _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
@@ -40,12 +44,17 @@ _NO_NAME: Final = re.compile(r"[^,]*(?:\[[^\]]*\]|/)[^,]*")  # a range of nodes,
 _AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
 
 
+# In an expression a name may hold hyphens and dots; `*2` behind it is a number of nodes.
+_FEATURE: Final = re.compile(r"[^&|,()\[\]*]+")
+_COUNT: Final = re.compile(r"\*\d+")
+
+
 def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list[ProfileFinding]:
     """Ask a cluster, unless its answer is given, and its sbatch; return all findings."""
     cluster = cluster or site.describe()
     if isinstance(cluster, CouldNotAsk):  # sbatch would wait for the same controller
         return [ProfileFinding("warn", "cluster", f"not checked: {cluster}")]
-    answer: Answer
+    answer: SbatchAnswer
     try:
         answer = slurm.would_accept(options=[_AS_ARRAY, *job_request.arguments(profile)])
     except (LimitReached, Rejected) as refusal:
@@ -53,15 +62,15 @@ def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list
     return examine(profile, cluster, answer)
 
 
-def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[ProfileFinding]:
+def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[ProfileFinding]:
     """Return all findings, good ones included; `fail` means that no job would ever run. Pure."""
     wants = job_request.options_of(profile)
     chosen = _chosen(wants, cluster, answer)
-    matches = nodes.match(wants, [partition.name for partition in chosen], cluster.nodes)
+    matches = match(wants, [partition.name for partition in chosen], cluster.nodes)
     asked = shlex.join(job_request.arguments(profile))
     verdict = _of_sbatch(wants, asked, matches, answer)
     findings = [*_partitions(wants, cluster, chosen)]
-    findings += nodes.other_gpus(wants, matches.with_features)
+    findings += other_gpus(wants, matches.with_features)
     if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
         findings += _unknown_names(wants, cluster)
     if matches.of_partition and matches.summary not in verdict.words:
@@ -71,7 +80,7 @@ def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[ProfileF
     return [*findings, verdict]
 
 
-def _chosen(wants: Wants, cluster: Cluster, answer: Answer) -> list[Partition]:
+def _chosen(wants: Wants, cluster: Cluster, answer: SbatchAnswer) -> list[Partition]:
     """Return the partitions of the jobs: the profile's, that of a site's plugin, or the default."""
     names = wants.partitions
     if isinstance(answer, Place) and answer.partition not in {*names, ""}:
@@ -81,7 +90,7 @@ def _chosen(wants: Wants, cluster: Cluster, answer: Answer) -> list[Partition]:
     return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
 
 
-def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> ProfileFinding:
+def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer) -> ProfileFinding:
     """Return what sbatch says; a failure is what it will refuse at any time."""
     if isinstance(answer, Place):
         return ProfileFinding("ok", "sbatch", f"would accept these jobs: {answer}")
@@ -116,13 +125,13 @@ def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     }
     for key, names in existing.items():
         if key == "constraint":
-            asked = nodes.feature_names(wants[key])
+            asked = feature_names(wants[key])
         elif key == "gres":
             asked = tuple(wish.kind for wish in wants.gres)
         elif key in cluster.own:
-            asked = words(wants[key].lower())  # of these Slurm keeps small letters
+            asked = split_at_commas(wants[key].lower())  # of these Slurm keeps small letters
         else:
-            asked = words(_NO_NAME.sub("", wants[key]))
+            asked = split_at_commas(_NO_NAME.sub("", wants[key]))
         for name in asked:
             if names and name not in names:  # a site may hide all of them
                 yield wants.unknown(key, name, names)
@@ -201,3 +210,123 @@ def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Itera
     if memory is not None and wants.mem_mb > memory:
         detail = f"{wants.mem_mb}M is over {setting} of partition {name}, {memory}M"
         yield wants.finding("fail", "mem", detail, f"write `mem: {memory}M` or less")
+
+
+def feature_names(expression: str) -> tuple[str, ...]:
+    """Return the names in what `sbatch --constraint` takes, such as ``a&b`` or ``[a*2|b*1]``."""
+    return tuple(dict.fromkeys(_FEATURE.findall(_COUNT.sub("", expression))))
+
+
+def _fits(expression: str, node: Node) -> bool:
+    """Say whether a node has the features: all of ``a&b`` and ``a,b``, one of what has more."""
+    some = any if re.search(r"[|()\[\]*]", expression) else all
+    return some(name in node.features for name in feature_names(expression))
+
+
+def _has(wish: Gres, node: Node, *, whole: bool) -> bool:
+    """Say whether a node has a generic resource; `whole` leaves slices of a GPU out."""
+    count = 0
+    for gres in node.gres:
+        if gres.name != wish.name:
+            continue
+        is_slice = gpus.is_slice(gres.type)
+        if gres.type == wish.type or not (wish.type or (whole and is_slice)):
+            count += gres.count
+    return count >= wish.count
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The nodes that have what a profile names; what is free or large enough is not asked."""
+
+    wanted: str  # what they are to have
+    of_partition: Sequence[Node]
+    with_features: Sequence[Node]  # of these
+    found: Sequence[Node]  # of these, with the GPUs, too
+
+    @property
+    def out_of_service(self) -> str:
+        """Return those found that accept no jobs now, with the reasons."""
+        away = [node for node in self.found if not node.usable]
+        return listed(f"{node.name}: {node.reason or node.state}" for node in away) if away else ""
+
+    @property
+    def summary(self) -> str:
+        """Return how many nodes of the partition were found, and in what state they are."""
+        total = f"{len(self.found)} of {len(self.of_partition)} match {self.wanted}"
+        if not self.found:
+            return total
+        states = Counter(node.state for node in self.found)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        return f"{total}: {counts} ({listed(node.name for node in self.found)})"
+
+    @property
+    def hardware(self) -> str:
+        """Return what the nodes of the partition have, each kind once."""
+        kinds = []
+        for node in self.of_partition:
+            has = [*map(str, node.gres), *node.features, f"{node.cpus} CPUs", f"{node.memory_mb}M"]
+            kinds.append(" ".join(has))
+        return listed(kinds)
+
+
+def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Matches:
+    """Find the nodes of a profile; a slice of a GPU counts only if the profile means slices."""
+    inside = list(nodes)
+    if partitions:
+        inside = [node for node in nodes if {*node.partitions} & {*partitions}]
+    fitting = [node for node in inside if _fits(wants["constraint"], node)]
+    found = fitting
+    for gres in wants.gres:
+        found = [node for node in found if _has(gres, node, whole=not _means_slices(wants))]
+    wanted = [f"partition {' or '.join(partitions)}"] if partitions else []
+    wanted += [f"{key} {wants[key]}" for key in ("constraint", "gres") if wants[key]]
+    return Matches(", ".join(wanted) or "anything", inside, fitting, found)
+
+
+def _means_slices(wants: Wants) -> bool:
+    return any(map(gpus.is_slice, (wants["gpu"], wants["gpu_name"])))
+
+
+def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
+    """Say if jobs may get another GPU on these nodes than the profile names, or a slice of one.
+
+    `gpu:1` may be a slice (MIG), and the features of its node may name the whole GPU.
+    """
+    if not wants.gpu_types or any(wants.gpu_types):  # a type is the GPU: sbatch looks for it
+        return
+    kinds = site.kinds_on(nodes)
+    pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
+    counts: list[str] = []
+    ways: list[str] = []
+    sliced: list[GpuKind] = []
+    for kind in kinds:
+        name = gpus.by_label(kind.gpu) or kind.gpu
+        if gpus.is_slice(kind.gres_type) and not _means_slices(wants):
+            sliced.append(kind)
+        elif name == wants["gpu"] or re.search(pattern, name.upper()):
+            counts.append(f"{len(kind.counts)} of them with {name.upper()}")
+            ways += _ways_to(wants, kind, kinds)
+    if not sliced and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
+        return
+    if sliced:
+        number = len({node.name for kind in sliced for node in kind.counts})
+        names = listed(kind.gres_type for kind in sliced)
+        counts.append(f"{number} with slices (MIG), which do not count: {names}")
+        ways.append("if slices are meant, say so: `gpu_name: MIG`; else a job that gets one stops")
+    total = len({node.name for kind in kinds for node in kind.counts})
+    detail = f"{total} nodes match this profile, {', '.join(counts)}"
+    yield wants.finding("warn", "gpu", detail, ", or ".join(ways) or "ask the site")
+
+
+def _ways_to(wants: Wants, kind: GpuKind, kinds: Sequence[GpuKind]) -> Iterator[str]:
+    """Yield what to write in the profile so that jobs get one kind of GPU."""
+    before = wants["constraint"]
+    feature = site.own_feature(kind, kinds)
+    if feature and before:
+        before = f"({before})" if "|" in before else before
+        yield f"write `constraint: {before}&{feature}`"
+    elif feature:
+        yield f"add `constraint: {feature}`"
+    elif kind.gres_type:
+        yield f"write `gres: gpu:{kind.gres_type}:1`"

@@ -1,15 +1,20 @@
-"""Asks for a cluster's configuration, nodes and partitions, and for the user's QOS and accounts."""
+"""What a cluster has: nodes, their kinds of GPUs, partitions, and the user's QOS and accounts.
+
+It asks Slurm, and judges no profile: `job_request` says what one asks for, and `profile_checks`
+whether the cluster has that.
+"""
 
 from __future__ import annotations
 
 import grp
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from hpcsweep.catalog import gpus
 from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
     CouldNotAsk,
@@ -104,7 +109,7 @@ class Partition:
 
     def allowed(self, what: str) -> set[str]:
         """Return the Groups, Accounts or Qos that alone may use it; empty for all."""
-        return {*names(self.settings.get(f"Allow{what}", ""))}
+        return {*names_in(self.settings.get(f"Allow{what}", ""))}
 
 
 def nodes() -> list[Node] | CouldNotAsk:
@@ -116,11 +121,11 @@ def nodes() -> list[Node] | CouldNotAsk:
     for row in rows(answer, _NODE.count(SEPARATOR) + 1):  # one for each partition of a node
         name, partition, features, gres, cpus, memory, state, reason = row
         others = found[name].partitions if name in found else ()
-        resources = names(_BRACKETS.sub("", gres))  # gpu:v100:2(S:0-1),shard:8 or (null)
+        resources = names_in(_BRACKETS.sub("", gres))  # gpu:v100:2(S:0-1),shard:8 or (null)
         found[name] = Node(
             name=name,
             partitions=(*others, partition),
-            features=names(features),
+            features=names_in(features),
             gres=tuple(map(Gres.read, resources)),
             cpus=number(cpus) or 0,
             memory_mb=number(memory) or 0,
@@ -140,12 +145,12 @@ def partitions() -> list[Partition] | CouldNotAsk:
     return [Partition(name=settings["PartitionName"], settings=settings) for settings in named]
 
 
-def names(text: str) -> tuple[str, ...]:
+def names_in(text: str) -> tuple[str, ...]:
     """Split a list of names; ALL and an empty text are an empty tuple."""
-    return () if text.upper() in _LIMITLESS else words(text)
+    return () if text.upper() in _LIMITLESS else split_at_commas(text)
 
 
-def words(text: str) -> tuple[str, ...]:
+def split_at_commas(text: str) -> tuple[str, ...]:
     """Split a list at its commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
@@ -208,7 +213,7 @@ def _own(cluster: str) -> dict[str, frozenset[str]]:
         account, bar, listed = line.partition("|")
         if bar:
             accounts.add(account)
-            every_qos.update(names(listed))
+            every_qos.update(names_in(listed))
     return {
         "account": frozenset(accounts),
         "qos": frozenset(every_qos),
@@ -220,3 +225,60 @@ def _groups() -> Iterator[str]:
     for group in {os.getgid(), *os.getgroups()}:
         with suppress(KeyError):  # no list of a partition has a group without a name
             yield grp.getgrgid(group).gr_name
+
+
+@dataclass(frozen=True)
+class GpuKind:
+    """Nodes with the same type of GPU: the type in their GRES, and how many each node has."""
+
+    gpu: str
+    gres_type: str
+    counts: Mapping[Node, int]
+
+
+def kinds_on(nodes: Sequence[Node]) -> list[GpuKind]:
+    """Return the kinds of GPUs that nodes have."""
+    groups: dict[tuple[str, str], dict[Node, int]] = {}
+    for node in nodes:
+        for gres in node.gres:
+            if gres.name == "gpu" and gres.count:
+                key = (gres.type, _known(gres.type, node.features))
+                groups.setdefault(key, {})[node] = gres.count
+    # Two types of one product (40 and 80 GB) have names of their own, so that rows do not mix.
+    shorts = [short for _, short in groups]
+    kinds = []
+    for kind, short in sorted(groups):
+        own = short if shorts.count(short) == 1 else ""
+        name = own or gpus.as_value(kind) or short or "gpu"
+        kinds.append(GpuKind(name, kind, groups[kind, short]))
+    return kinds
+
+
+def _known(kind: str, features: Collection[str]) -> str:
+    """Return the catalogue's name of a GPU, by its type or a feature; without any, the features.
+
+    None of a slice: a feature of its node is about the whole GPU.
+    """
+    if gpus.is_slice(kind):
+        return ""
+    for label in (kind, *features):
+        short = gpus.by_label(label)
+        if short:
+            return short
+    return "" if kind else gpus.as_value("-".join(features))
+
+
+def own_feature(kind: GpuKind, kinds: Sequence[GpuKind]) -> str:
+    """Return a feature of all nodes of a kind that no other node with GPUs has."""
+    common = set.intersection(*(set(node.features) for node in kind.counts))
+    has_others = False
+    for other in kinds:
+        if other is not kind:
+            has_others = True
+            common.difference_update(*(node.features for node in other.counts))
+    own = sorted(common)
+    for name in own:  # the best is one that says which GPU it is
+        if gpus.by_label(name) == kind.gpu:
+            return name
+    is_needed = has_others and not kind.gres_type  # else the type in the GRES tells them apart
+    return own[0] if own and is_needed else ""
