@@ -1,23 +1,97 @@
-"""Reads the logs of submissions, chunks and points."""
+"""Reads the logs of what a person names: a submission, a chunk, or the chunk of a point.
+
+`cancel` finds by `named`, too, what it is to cancel.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
-from hpcsweep.cluster import named_jobs
 from hpcsweep.cluster.slurm import journal
-from hpcsweep.errors import UsageError
-from hpcsweep.store import ledger
+from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.store import chunk_file, ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 
+_ID_CHARACTERS: Final = frozenset("0123456789abcdef")
+# characters of a point's id: shorter ones may be numbers of chunks
+_SHORTEST_PREFIX: Final = 4
 _POLL_SECONDS: Final = 0.5  # between two looks at a log: new lines seem to come at once
-_ASK_SECONDS: Final = 5.0  # between two questions to Slurm
-_MOST: Final = 1 << 20  # bytes of a log that are shown: a login node's memory does not hold all
+# between two questions to Slurm: slurmctld has better things to do, and a reader does not notice
+_ASK_SECONDS: Final = 5.0
+# bytes of a log that are shown: screens of text, and no burden to a login node's memory
+_MOST: Final = 1 << 20
+
+
+def named(sweep_dir: SweepDir, what: str | None) -> tuple[SubmissionDir, int | None]:
+    """Return the submission, and the chunk if one is named; `UsageError` where there is none."""
+    by_id = {submission.id: submission for submission in sweep_dir.submissions()}
+    if not by_id:
+        raise UsageError(f"{sweep_dir.name}: nothing was submitted yet")
+    newest = [*by_id.values()][-1]
+    if what is None:
+        return newest, None
+    name, colon, chunk = what.rpartition(":")
+    if not (colon and chunk.isdecimal()):
+        name = what
+        short = len(what) < _SHORTEST_PREFIX
+        if what.isdecimal() and (short or int(what) < _chunk_count(newest)):
+            return _chunk(newest, int(what))
+        if name not in by_id and not short and _ID_CHARACTERS.issuperset(what):
+            return _home_of_point(sweep_dir, what)
+    if name not in by_id:
+        have = ", ".join(by_id)
+        raise UsageError(
+            f"{sweep_dir.name}: no submission '{name}'{suggest(name, by_id)} (has: {have})"
+        )
+    return (by_id[name], None) if name == what else _chunk(by_id[name], int(chunk))
+
+
+def _home_of_point(sweep_dir: SweepDir, prefix: str) -> tuple[SubmissionDir, int]:
+    """Return the newest submission and chunk of a point; `UsageError` unless one point fits."""
+    homes: dict[str, tuple[SubmissionDir, int]] = {}
+    for submission in sweep_dir.submissions():
+        with suppress(ResultsError):
+            for chunk, ids in chunk_file.read_ids(submission.chunks):
+                for point_id in ids:
+                    if point_id.startswith(prefix):
+                        homes[point_id] = (submission, chunk)
+    if not homes:
+        damaged = sweep_dir.damage()
+        if damaged:
+            what = f"'{prefix}' is not in what can be read; {damaged[0]}"
+            raise ResultsError(f"{sweep_dir.name}: {what}")
+        raise UsageError(f"{sweep_dir.name}: no submission, chunk or point '{prefix}'")
+    if len(homes) > 1:
+        first_three = ", ".join(sorted(homes)[:3])
+        what = f"{len(homes)} points begin with '{prefix}' ({first_three}, ...)"
+        raise UsageError(f"{sweep_dir.name}: {what}")
+    (home,) = homes.values()
+    return home
+
+
+def _chunk_count(submission: SubmissionDir) -> int:
+    """Return the number of chunks; by the attempts if the manifest is damaged."""
+    manifest = submission.manifest_or_none()
+    if manifest:
+        return manifest.chunks
+    attempts = submission.sweep_dir.shards_of(submission.id)
+    return 1 + max((shard.chunk for shard in attempts), default=-1)
+
+
+def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
+    """Return a chunk that exists; `UsageError` for another one."""
+    last = _chunk_count(submission) - 1
+    if number > last:
+        has = f"chunks 0 to {last}" if last else "chunk 0 alone"
+        name = submission.sweep_dir.name
+        raise UsageError(f"{name}: {submission.id} has no chunk {number}, it has {has}")
+    return submission, number
 
 
 def lines_of_logs(sweep_dir: SweepDir, what: str | None, *, follow: bool) -> Iterator[str]:
@@ -29,7 +103,7 @@ def lines_of_logs(sweep_dir: SweepDir, what: str | None, *, follow: bool) -> Ite
     Of a long log, which may be larger than the memory, these are the last lines.
     `UsageError` where there is no such thing (the message lists the others), or no log yet.
     """
-    submission, chunk = named_jobs.resolve(sweep_dir, what)
+    submission, chunk = named(sweep_dir, what)
     newest = partial(_newest_log, submission, chunk)
     log = newest()
     manifest = submission.manifest_or_none()
