@@ -129,7 +129,10 @@ def _other_cudnn(profile: Profile) -> Iterator[ProfileFinding]:
 
 def _existing(path: Path) -> Path:
     """Return a path, or the nearest folder above it that exists."""
-    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    for folder in (path, *path.absolute().parents):
+        if folder.exists():
+            break
+    return folder
 
 
 def _write_in(folder: Path) -> None:
@@ -239,7 +242,8 @@ def _profile(profile: Profile) -> Iterator[ProfileFinding]:
     yield ProfileFinding(
         "ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}"
     )
-    if not profile.own_python and (lack := extras.lacking("measure")):
+    lack = () if profile.own_python else extras.lacking("measure")
+    if lack:
         do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"
         detail = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
         yield ProfileFinding("warn", "python", detail, do, profile.where("python"))

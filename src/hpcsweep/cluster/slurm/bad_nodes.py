@@ -36,8 +36,10 @@ _BROKEN: Final = re.compile(
 )
 # Slurm sets one of these where it gave the job a GPU; without, a missing `gres` is to blame.
 _GIVEN: Final = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
+# how long a node is avoided: see above; longer would take nodes that work from a sweep
 _LASTS: Final = timedelta(days=1)
-_SMALL: Final = 1 << 14  # bytes: a larger shard has rows
+# bytes: a header has 2,500, so a larger shard has rows, and is not read for that
+_SMALL: Final = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
     """Return the profile with `nodes` added to its excluded nodes."""
     if not nodes:
         return profile
-    names = [*filter(None, [profile.exclude]), *(node.name for node in nodes)]
+    names = [profile.exclude] if profile.exclude else []
+    names += [node.name for node in nodes]
     return profile.model_copy(update={"exclude": ",".join(names)})
 
 
@@ -95,10 +98,10 @@ def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:
     broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
     if not broken:
         return
-    sent = [journal.read_journal(submission) for submission in sweep_dir.submissions()]
+    journals = [journal.read_journal(submission) for submission in sweep_dir.submissions()]
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
-        if isinstance(hosts, slurm.CouldNotAsk) or not _is_of(job, sent):
+        if isinstance(hosts, slurm.CouldNotAsk) or not _is_in_one(journals, job):
             continue
         at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
         why = f"{job.state.name}: {job.state.says}, job {job.id}"
@@ -106,11 +109,11 @@ def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:
             yield BadNode(host, why, at.isoformat(timespec="seconds"))
 
 
-def _is_of(job: slurm.JobState, sent: Iterable[journal.Journal]) -> bool:
-    """Say whether a job is of one of these submissions."""
-    for one in sent:
-        numbers = {number for number, _task in one.task_of.values()}
-        if job.id.job in numbers and one.owns(job):
+def _is_in_one(journals: Iterable[journal.Journal], job: slurm.JobState) -> bool:
+    """Say whether a job is of one of these journals' submissions."""
+    for sent in journals:
+        numbers = {number for number, _task in sent.task_of.values()}
+        if job.id.job in numbers and sent.owns(job):
             return True
     return False
 
@@ -121,7 +124,8 @@ def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
         record = attempt.read_record(shard)
         if record is None or record.state is not AttemptState.REFUSED:
             continue
-        if _BROKEN.search(record.reason) and any(map(record.slurm.get, _GIVEN)):
+        was_given_a_gpu = any(record.slurm.get(name) for name in _GIVEN)
+        if was_given_a_gpu and _BROKEN.search(record.reason):
             why = f"its GPU failed to initialise in {shard.submission}:{shard.chunk}"
             yield BadNode(record.node, why, f"{record.updated_at[:19]}+00:00")
 
@@ -142,5 +146,5 @@ def _read(sweep_dir: SweepDir) -> tuple[BadNode, ...]:
     try:
         return typed_json.from_plain(_NodesFile, files.read_json(sweep_dir.bad_nodes)).nodes
     except (ResultsError, ValueError) as error:
-        told = f"cannot be used ({error}); delete it, and submit learns it anew"
-        raise ResultsError(f"{sweep_dir.bad_nodes}: {told}") from error
+        remedy = "delete it, and submit learns it anew"
+        raise ResultsError(f"{sweep_dir.bad_nodes}: cannot be used ({error}); {remedy}") from error

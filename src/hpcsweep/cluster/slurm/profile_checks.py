@@ -42,8 +42,6 @@ _LISTS: Final = {
 }
 _NO_NAME: Final = re.compile(r"[^,]*(?:\[[^\]]*\]|/)[^,]*")  # a range of nodes, or a file of names
 _AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
-
-
 # In an expression a name may hold hyphens and dots; `*2` behind it is a number of nodes.
 _FEATURE: Final = re.compile(r"[^&|,()\[\]*]+")
 _COUNT: Final = re.compile(r"\*\d+")
@@ -85,9 +83,12 @@ def _chosen(wants: Wants, cluster: Cluster, answer: SbatchAnswer) -> list[Partit
     names = wants.partitions
     if isinstance(answer, Place) and answer.partition not in {*names, ""}:
         names = (answer.partition,)
-    if names:
-        return [one for one in cluster.partitions if one.name in names]
-    return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
+    chosen = []
+    for partition in cluster.partitions:
+        is_default = partition.settings.get("Default") == "YES"
+        if partition.name in names or (is_default and not names):
+            chosen.append(partition)
+    return chosen
 
 
 def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer) -> ProfileFinding:
@@ -113,12 +114,18 @@ def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer)
 
 def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     """Yield the names that the cluster does not have, with the nearest ones."""
-    gres = [gres for node in cluster.nodes for gres in node.gres]
-    node_names = {node.name for node in cluster.nodes}
+    node_names = set[str]()
+    features = set[str]()
+    resources = set[str]()
+    for node in cluster.nodes:
+        node_names.add(node.name)
+        features.update(node.features)
+        for gres in node.gres:
+            resources.update((gres.name, gres.kind))
     existing = {
         "partition": {partition.name for partition in cluster.partitions},
-        "constraint": {feature for node in cluster.nodes for feature in node.features},
-        "gres": {one.name for one in gres} | {one.kind for one in gres},
+        "constraint": features,
+        "gres": resources,
         "nodelist": node_names,
         "exclude": node_names,
         **cluster.own,
@@ -141,15 +148,15 @@ def _partitions(
     wants: Wants, cluster: Cluster, chosen: Sequence[Partition]
 ) -> Iterator[ProfileFinding]:
     """Yield the findings of each partition; one good partition is enough."""
-    wrong = {one.name: [*_never_starts(one, wants, cluster)] for one in chosen}
-    hopeless = all(wrong.values())
+    failures = {partition.name: [*_never_starts(partition, wants, cluster)] for partition in chosen}
+    hopeless = all(failures.values())
     for partition in chosen:
         name = partition.name
-        for finding in wrong[name]:
-            yield finding if hopeless else replace(finding, level="warn")
+        for failure in failures[name]:
+            yield failure if hopeless else replace(failure, level="warn")
         for why in closed_to(partition, wants, cluster):
             yield wants.finding("warn", "partition", why, "ask the site")
-        if not wrong[name]:
+        if not failures[name]:
             by = "" if name in wants.partitions else ", which the cluster chooses"
             state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
             yield ProfileFinding("ok", "partition", f"{name}{by}: {state}")
@@ -182,10 +189,8 @@ def qos_time_s(partition: Partition | None, qos: str, cluster: Cluster) -> int |
     if not qos and len(own) == 1:
         (qos,) = own
     of_partition = partition.settings.get("QoS", "") if partition else ""
-    limits = [
-        cluster.qos_time_s[name] for name in (qos, of_partition) if name in cluster.qos_time_s
-    ]
-    return max(limits, default=None)
+    every = cluster.qos_time_s
+    return max((every[name] for name in (qos, of_partition) if name in every), default=None)
 
 
 def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
@@ -219,8 +224,10 @@ def feature_names(expression: str) -> tuple[str, ...]:
 
 def _fits(expression: str, node: Node) -> bool:
     """Say whether a node has the features: all of ``a&b`` and ``a,b``, one of what has more."""
-    some = any if re.search(r"[|()\[\]*]", expression) else all
-    return some(name in node.features for name in feature_names(expression))
+    wanted = {*feature_names(expression)}
+    if re.search(r"[|()\[\]*]", expression):
+        return not wanted.isdisjoint(node.features)
+    return wanted <= {*node.features}
 
 
 def _has(wish: Gres, node: Node, *, whole: bool) -> bool:
@@ -285,7 +292,7 @@ def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Mat
 
 
 def _means_slices(wants: Wants) -> bool:
-    return any(map(gpus.is_slice, (wants["gpu"], wants["gpu_name"])))
+    return gpus.is_slice(wants["gpu"]) or gpus.is_slice(wants["gpu_name"])
 
 
 def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
@@ -310,13 +317,19 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
     if not sliced and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
         return
     if sliced:
-        number = len({node.name for kind in sliced for node in kind.counts})
         names = listed(kind.gres_type for kind in sliced)
-        counts.append(f"{number} with slices (MIG), which do not count: {names}")
+        counts.append(f"{_nodes_of(sliced)} with slices (MIG), which do not count: {names}")
         ways.append("if slices are meant, say so: `gpu_name: MIG`; else a job that gets one stops")
-    total = len({node.name for kind in kinds for node in kind.counts})
-    detail = f"{total} nodes match this profile, {', '.join(counts)}"
+    detail = f"{_nodes_of(kinds)} nodes match this profile, {', '.join(counts)}"
     yield wants.finding("warn", "gpu", detail, ", or ".join(ways) or "ask the site")
+
+
+def _nodes_of(kinds: Sequence[GpuKind]) -> int:
+    """Return how many nodes have GPUs of these kinds; one may have several."""
+    names = set[str]()
+    for kind in kinds:
+        names.update(node.name for node in kind.counts)
+    return len(names)
 
 
 def _ways_to(wants: Wants, kind: GpuKind, kinds: Sequence[GpuKind]) -> Iterator[str]:

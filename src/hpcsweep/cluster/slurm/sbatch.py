@@ -111,9 +111,13 @@ _OWN_END: Final = 1  # the exit code of sbatch where it or its controller finds 
 
 def _about(text: str) -> str | None:
     """Return the key or option that a refusal is about; None for words that are none."""
-    if named := _NAMED.search(text):
-        return (named[1] or named[2]).replace("-", "_")
-    return next((key for key, pattern in _ABOUT.items() if re.search(pattern, text)), None)
+    option = _NAMED.search(text)
+    if option:
+        return (option[1] or option[2]).replace("-", "_")
+    for key, pattern in _ABOUT.items():
+        if re.search(pattern, text):
+            return key
+    return None
 
 
 def refusal(printed: str, script: str, code: int | None = _OWN_END) -> SchedulerError:
@@ -137,7 +141,8 @@ def refusal(printed: str, script: str, code: int | None = _OWN_END) -> Scheduler
     before_it_asked = said and not answers and code == _OWN_END and not _CONNECTION.search(said)
     if _about(said) is None and not before_it_asked:
         return _open_question(script, f"sbatch failed, which is no refusal known here: {message}")
-    if limit := _LIMIT.search(printed):
+    limit = _LIMIT.search(printed)
+    if limit:
         name = limit[0][:_LONGEST]
         text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
         return LimitReached(text, name)
@@ -183,16 +188,17 @@ def submit(
     if reply.code is None and not BUSY.search(reply.err):
         raise _open_question(str(script), f"sbatch gave no answer within {timeout:g} s")
     # Some sites print a greeting here.
-    printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
-    if reply.code != 0 and not printed:
+    lines = [parse_id(line) for line in reply.out.splitlines()]
+    ids = [line for line in lines if line.job is not None]
+    if reply.code != 0 and not ids:
         raise refusal(reply.err, str(script), reply.code)
     if reply.code != 0:
-        what = f"sbatch printed the id {printed[-1]} and failed: {_message(reply.err)}"
+        what = f"sbatch printed the id {ids[-1]} and failed: {_message(reply.err)}"
         raise _open_question(str(script), what)
-    if not printed:
+    if not ids:
         what = f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
         raise _open_question(str(script), what)
-    return printed[-1]
+    return ids[-1]
 
 
 @dataclass(frozen=True)

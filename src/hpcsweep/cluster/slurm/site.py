@@ -126,7 +126,7 @@ def nodes() -> list[Node] | CouldNotAsk:
             name=name,
             partitions=(*others, partition),
             features=names_in(features),
-            gres=tuple(map(Gres.read, resources)),
+            gres=tuple(Gres.read(resource) for resource in resources),
             cpus=number(cpus) or 0,
             memory_mb=number(memory) or 0,
             state=re.sub(_SIGNS, "", state),
