@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hpcsweep
-from hpcsweep import search_path, sources
+from hpcsweep import sources
 from hpcsweep.point import Point
 from hpcsweep.sources import Sources
 
@@ -180,7 +180,7 @@ def test_weights_count_by_content_also_while_a_process_goes_on(folder, change: C
 
 def test_points_of_nothing_own_have_an_empty_cell(folder, monkeypatch):
     """Networks and weights by torchvision's name; a no-op runs no network."""
-    monkeypatch.setattr(search_path, "_in_use", [str(folder)])
+    monkeypatch.setattr(sources, "_in_use", [str(folder)])
     for workload, model, weights in (
         ("inference", "resnet18", "IMAGENET1K_V1"),
         ("inference", "resnet18", "gone.pt"),
@@ -224,3 +224,52 @@ def test_an_editable_install_is_ones_own(folder, monkeypatch):
     (folder.parent / "thin" / "thin.py").write_text("from mylab import sizes\n")
     places = Sources([str(folder.parent / "thin")]).files("model", "thin:net")
     assert set(places) == {"thin.py", "mylab/__init__.py", "mylab/sizes.py"}
+
+
+@pytest.fixture
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the path of the process as it was."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sources, "_in_use", [])
+
+
+@pytest.mark.usefixtures("_restored")
+def test_the_folders_are_absolute_and_each_is_named_once(tmp_path, monkeypatch):
+    """The sweep's, the working directory, then those of PYTHONPATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "", str(tmp_path)]))
+    found = sources.folders_for(Path("sweeps/a.yaml"))
+    assert found == tuple(map(str, (tmp_path / "sweeps", tmp_path, tmp_path / "src")))
+
+
+@pytest.mark.usefixtures("_restored")
+def test_modules_are_looked_for_there_last_and_not_in_the_working_directory(tmp_path, monkeypatch):
+    """`python -m` puts that first, and a job has another one."""
+    monkeypatch.chdir(tmp_path)
+    sys.path.insert(0, str(tmp_path))
+    sources.look_in(["/one", "/two"])
+    assert str(tmp_path) not in sys.path
+    assert sys.path[-2:] == ["/one", "/two"]
+
+
+@pytest.mark.usefixtures("_restored")
+def test_a_file_is_the_first_that_is_there(tmp_path):
+    """Else it is where it should be; an absolute name stays as it is."""
+    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "w.pt").touch()
+    assert sources.file("w.pt") == Path("w.pt")
+    sources.look_in(folders)
+    assert sources.file("w.pt") == tmp_path / "b" / "w.pt"
+    assert sources.file("v.pt") == tmp_path / "a" / "v.pt"
+    assert sources.file("/x/w.pt") == Path("/x/w.pt")
+
+
+@pytest.mark.usefixtures("_restored")
+def test_a_password_in_pythonpath_is_not_kept(tmp_path, monkeypatch):
+    """The folders go into the manifest; a URL is none, and its colons part it."""
+    urls = ("https://user:secret@host/simple", "ftp://secret@host:21/a")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/first", *urls, "/last"]))
+    found = sources.folders_for(tmp_path / "a.yaml")
+    assert "secret" not in " ".join(found)
+    assert {"/first", "/last"} <= {*found}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -114,6 +115,21 @@ def keep_miopen_apart() -> None:
         folder = tempfile.mkdtemp(prefix="hpcsweep-miopen-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         os.environ[_MIOPEN_DATABASE] = folder
+
+
+def programs(path: str | None = None) -> str:
+    """Return PATH, or another one, with the folder of this Python last: it has a `python`."""
+    path = os.environ.get("PATH", os.defpath) if path is None else path
+    return f"{path}{os.pathsep}{Path(sys.executable).parent}"
+
+
+def torch_home(env: Mapping[str, str]) -> dict[str, str]:
+    """Return TORCH_HOME as a job with these variables has it; empty: it is the user's own."""
+    home = env.get("TORCH_HOME") or os.environ.get("TORCH_HOME")
+    if home:
+        return {"TORCH_HOME": home}
+    cache = env.get("XDG_CACHE_HOME") or os.environ.get("XDG_CACHE_HOME")
+    return {"TORCH_HOME": f"{cache}/torch"} if cache else {}
 
 
 def config_folder() -> Path:

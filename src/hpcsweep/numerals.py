@@ -1,8 +1,9 @@
-"""Numbers in files of other programs: a file writes all of them in one way, and its cells tell it.
+"""Numbers as other programs write them: those of a table, and Slurm's times and memory.
 
-14.912 is fifteen where a point begins the fraction, and fifteen thousand where it parts thousands.
-One cell such as 14.91, or a count of 14.912 things, tells which. Thousands may also be parted by
-spaces or apostrophes, and in pairs above the first three digits, as in India.
+A table writes all numbers in one way, and its cells tell which. 14.912 is fifteen where a point
+begins the fraction, and fifteen thousand where it parts thousands. One cell such as 14.91, or a
+count of 14.912 things, tells it. Thousands may also be parted by spaces or apostrophes, and in
+pairs above the first three digits, as in India.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Final
 
 from hpcsweep.errors import UsageError
@@ -23,6 +25,15 @@ _DECIMAL: Final = ".,"
 _GROUPING: Final = ".,'\u2019\u00a0\u202f\u2009"  # with the spaces that no line breaks at
 _MINUS: Final = str.maketrans("\u2212", "-")
 _LONG: Final = re.compile(r"[+-]?\d{4,}")
+
+# sbatch(1), --time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S
+TIME_FORMS: Final = "MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
+MEMORY_FORMS: Final = "a whole number with K, M, G or T, such as 16G; 0 is all memory of the node"
+_DAYS: Final = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
+_CLOCK: Final = re.compile(r"(?:([0-9]+):)?([0-9]+):([0-9]+)")
+_UNLIMITED: Final = ("UNLIMITED", "INFINITE", "-1")
+_MEMORY: Final = re.compile(r"([0-9]+)([KMGT])B?|0", re.IGNORECASE)
+_MEGABYTES: Final = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 @dataclass(frozen=True)
@@ -85,3 +96,42 @@ def notation(cells: Iterable[tuple[str, str]], usual: str = "", told: str = "") 
         return known[mark]
     values = " or ".join(each.plain(unclear[mark]) for each in known.values())
     raise UsageError(f"'{unclear[mark]}' may be {values}, and no other cell tells which")
+
+
+def slurm_seconds(text: str) -> int | None:
+    """Return the seconds of a time limit, None for no limit; raise ValueError for other text."""
+    text = text.strip()
+    if text.upper() in _UNLIMITED:
+        return None
+    with_days = _DAYS.fullmatch(text)
+    clock = _CLOCK.fullmatch(text)
+    if text.isascii() and text.isdecimal():
+        limit = int(text) * 60
+    elif with_days:
+        days, hours, minutes, seconds = (int(part or 0) for part in with_days.groups())
+        limit = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    elif clock:
+        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        limit = (hours * 60 + minutes) * 60 + seconds
+    else:
+        raise ValueError(f"needs a time limit: {TIME_FORMS}")
+    return limit or None  # zero means no limit, to Slurm too
+
+
+def slurm_time(limit: int | None) -> str:
+    """Return seconds as Slurm writes them: ``00:30:00``, ``1-12:00:00``."""
+    if limit is None:
+        return "UNLIMITED"
+    days, seconds = divmod(limit, 86400)
+    clock = f"{seconds // 3600:02}:{seconds % 3600 // 60:02}:{seconds % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def slurm_megabytes(text: str) -> int:
+    """Return memory in MiB, rounded up; 0 is all of the node. ValueError for other text."""
+    match = _MEMORY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"needs memory: {MEMORY_FORMS}")
+    if match[1] is None:
+        return 0
+    return ceil(int(match[1]) * _MEGABYTES[match[2].upper()])

@@ -1,6 +1,10 @@
-"""Digests of the user's own files that a point is made of: modules, files that they name, weights.
+"""The user's own files that a point is made of: where they are looked for, and their digests.
 
-The modules are the factory's and all that it imports, at any place and through others, found as an
+A sweep names modules, weights and data without a machine's path: `mymodel:net`, `weights: w.pt`.
+`submit` keeps the folders in the manifest. Whoever measures a point calls `look_in` with them, so
+that a job in Slurm, a worker here, the rehearsal and `verify` find the same.
+
+Modules are the factory's and all that it imports, at any place and through others, found as an
 import would find them. They are read, not imported, so `submit` needs no torch. Those of the
 standard library and of installed distributions are not the user's own; editable installs are. A
 digest is of names and contents. Compute nodes take it before a module is imported first, and keep
@@ -15,6 +19,7 @@ import importlib.util
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -24,7 +29,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import files, search_path
+from hpcsweep import files
 from hpcsweep.catalog import workload_of
 from hpcsweep.point import Point
 
@@ -42,11 +47,59 @@ _LONGEST: Final = 255  # bytes of a name, by most file systems; longer texts are
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
 DIGITS: Final = 16  # 64 bits, as the id of a point
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGITS}}}")
-
+_PASSWORD: Final = re.compile(r"\w+://\S*@[^:]*")  # a URL, up to its host; it is no folder
+# lines of code in these folders are not the user's own
+_OTHERS: Final = re.compile(f"site-packages|{re.escape(str(Path(__file__).parent))}")
+_WEIGHTS_SUFFIXES: Final = (".pt", ".pth", ".bin")
+_in_use: list[str] = []  # as `sys.path`, it belongs to the process
 
 # unlike the methods of Path, these are False for what may not be read
 _is_file = os.path.isfile
 _is_dir = os.path.isdir
+
+
+def folders_for(sweep_file: Path) -> tuple[str, ...]:
+    """Return where the names of a sweep file are looked for: its folder, this one, PYTHONPATH."""
+    on_path = _PASSWORD.sub("", os.environ.get("PYTHONPATH", "")).split(os.pathsep)
+    folders = [sweep_file.parent, Path(), *(Path(folder) for folder in on_path if folder)]
+    return tuple(dict.fromkeys(str(folder.absolute()) for folder in folders))
+
+
+def look_in(folders: Sequence[str]) -> None:
+    """Look in these folders from now on, for modules after all other places."""
+    _in_use[:] = folders
+    if folders and sys.path and sys.path[0] in {"", str(Path.cwd())}:
+        del sys.path[0]  # `python -m` looks there first, and a job has another one
+    sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def folders_in_use() -> tuple[str, ...]:
+    """Return the folders that this process looks in."""
+    return tuple(_in_use)
+
+
+def file(name: str, folders: Iterable[str] | None = None) -> Path:
+    """Return the first such file in the folders (those in use), else where the name would be."""
+    path = Path(name).expanduser()
+    places = [Path(folder) / path for folder in (_in_use if folders is None else folders)]
+    for place in places:
+        if place.is_file():
+            return place
+    return places[0] if places else path
+
+
+def is_weights_file(weights: str) -> bool:
+    """Say whether weights are a file, and no name."""
+    return "/" in weights or weights.endswith(_WEIGHTS_SUFFIXES)
+
+
+def own_line(error: BaseException) -> str:
+    """Return the innermost line of the user's own code in an error's trace; empty without one."""
+    line = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename.startswith(folders_in_use()) and not _OTHERS.search(frame.filename):
+            line = f"{frame.filename}:{frame.lineno}"
+    return line
 
 
 @dataclass(frozen=True)
@@ -90,8 +143,8 @@ class Sources:
 
     def _named(self, axis: str, value: str) -> list[_OwnFile]:
         if axis not in FACTORIES:
-            path = search_path.file(value, self._folders)
-            is_name = axis == "weights" and not search_path.is_file(value)
+            path = file(value, self._folders)
+            is_name = axis == "weights" and not is_weights_file(value)
             is_there = value and not is_name and path.is_file()
             return [_OwnFile("", path, path.name)] if is_there else []
         module, colon, _ = value.partition(":")
@@ -167,7 +220,7 @@ _lasting = lru_cache(maxsize=4)(Sources)
 
 def own_files_here(point: Point) -> str:
     """Return the cell of a point in this process, which keeps the modules that it imported."""
-    return _lasting(search_path.in_use()).cell(point)
+    return _lasting(folders_in_use()).cell(point)
 
 
 def parts(cell: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import repeatedruns
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.errors import MissingDependency
 from hpcsweep.store.folders import SweepDir
 from layeredsweep import REPEATED, SWEEP, layered
@@ -86,7 +86,7 @@ def test_without_scikit_learn_the_extra_is_named(layered_desk, monkeypatch):
 def test_a_prediction_finds_the_network_beside_its_sweep(tmp_path, monkeypatch):
     """As the jobs will."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(search_path, "_in_use", [])
+    monkeypatch.setattr(sources, "_in_use", [])
     layered(tmp_path)
     beside = tmp_path / "beside"
     beside.mkdir()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.measure import convolutions, inputs, model_builder
 from hpcsweep.measure.shape_pass import shape_pass
@@ -22,7 +22,7 @@ OF_TRAINING = (*SHAPES, "stem", "num_classes", "amp")
 
 @pytest.fixture(autouse=True)
 def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_path, "_in_use", [])
+    monkeypatch.setattr(sources, "_in_use", [])
 
 
 def case(workload: str = "inference", **axes: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def test_what_this_machine_or_these_data_cannot_tell_refuses_no_network(
     (tmp_path / "headnets.py").write_text(OWN)
     of_point = case(workload, model=f"headnets:{name}", input_size=8, **axes)
     asked = {"about": "network", "workload": workload, "axes": of_point}
-    search_path.use([str(tmp_path)])
+    sources.look_in([str(tmp_path)])
     answer = inputs.answer(asked)
     assert list(answer) == ["failed"], answer
 
@@ -184,5 +184,5 @@ def test_an_honest_network_is_taken_at_every_size(
         case(workload, model=f"rarenets:{name}", input_size=size, **axes) for size in (8, 12)
     ]
     asked = [{"about": "network", "workload": workload, "axes": of} for of in of_point]
-    search_path.use([str(tmp_path)])
+    sources.look_in([str(tmp_path)])
     assert all(inputs.answer(one).keys() == {"calls", "gflops"} for one in asked)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from caring import caring
-from hpcsweep import search_path, sources
+from hpcsweep import sources
 from hpcsweep.catalog.row_records import TimeCells
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Measurement, Progress
@@ -70,7 +70,7 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
 ):
     """Nobody can tell which one was measured; the next point has the new one."""
     (tmp_path / "w.pt").write_text("first")
-    monkeypatch.setattr(search_path, "_in_use", [str(tmp_path)])
+    monkeypatch.setattr(sources, "_in_use", [str(tmp_path)])
     point = Point("inference", {"model": "resnet18", "weights": "w.pt"}, {})
 
     class Bench:

@@ -13,7 +13,7 @@ import torch
 import askinghere
 import hpcsweep
 import resultsfolder
-from hpcsweep import messages, search_path, sources
+from hpcsweep import messages, sources
 from hpcsweep.errors import SpecError
 from hpcsweep.messages import Message
 from hpcsweep.point import Point
@@ -138,7 +138,7 @@ def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: s
 def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after the test where this process looked for modules."""
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    monkeypatch.setattr(search_path, "_in_use", [])
+    monkeypatch.setattr(sources, "_in_use", [])
 
 
 BAD = """\

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.measure import inputs
 from hpcsweep.submit.questions import Ask
 
@@ -15,6 +15,6 @@ from hpcsweep.submit.questions import Ask
 @contextmanager
 def asking(folders: Any, _seconds: float = 0.0) -> Iterator[Ask]:
     """Answer as `hpcsweep.submit.questions.asking` does, but for what keeps networks apart."""
-    search_path.use(folders)
+    sources.look_in(folders)
     # through JSON, as it is sent
     yield lambda _, asked: [inputs.answer(one) for one in json.loads(json.dumps(asked))]

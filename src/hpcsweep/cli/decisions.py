@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras, messages, search_path
+from hpcsweep import extras, messages, sources
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
@@ -135,7 +135,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str) -> Bes
     sweep_dir = common.tables_of(results, name)
     from hpcsweep.measure import inputs
 
-    search_path.use(search_path.beside(Path("map.yaml")))  # as the map's file in this folder will
+    sources.look_in(sources.folders_for(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
     return best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
 
@@ -288,17 +288,17 @@ def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) ->
     return Answer(record=errors.to_json, text=errors.text, files=[out])
 
 
-def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> Answer:
+def _predict(results: Path, asked: Request, teachers: str | None, *, fill: bool) -> Answer:
     from hpcsweep.forecast import past_rows, unmeasured
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit import compare, request
 
-    learnt = _learnt(results, common.listed(sources) if sources else None)
+    learnt = _learnt(results, common.listed(teachers) if teachers else None)
     if other := compare.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         messages.note(f"predicts {changed}, with other own files than there are now")
-    search_path.use(search_path.beside(asked.sweep.path))
+    sources.look_in(sources.folders_for(asked.sweep.path))
     sweep_dir = SweepDir(results / asked.sweep.name)
     points = list(asked.points())
     if asked.rehearsal:  # nothing is measured here, so the answer is about the GPUs that it names

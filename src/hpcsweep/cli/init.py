@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import extras, messages, units
+from hpcsweep import extras, messages, numerals
 from hpcsweep.cli import common, settings
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
@@ -261,7 +261,7 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     file = results / "doctor.yaml"
     _write(file, _LOOK.format(json.dumps(shlex.join(map(str, words)))), "name: doctor\n")
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
-    most = units.written(min(chosen.time_seconds or _WAIT, _WAIT))
+    most = numerals.slurm_time(min(chosen.time_seconds or _WAIT, _WAIT))
     short = asked.profile.model_copy(update={"time": most, "signal_lead": 30})
     row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
     told = [*logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)]

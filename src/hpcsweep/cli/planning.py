@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import environment
+from hpcsweep import environment, sources
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
@@ -55,7 +55,6 @@ def expand(spec: str, cluster: tuple[str, ...], sample: int | None, **others: An
 
 def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: int | None) -> Answer:
     """Say which algorithms cuDNN has on GPUs: those named, of profiles, or of the sweep."""
-    from hpcsweep import search_path
     from hpcsweep.catalog import WORKLOADS
     from hpcsweep.spec import expansion
     from hpcsweep.submit import request, support
@@ -71,7 +70,7 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    table = support.support_of(points, sweep, gpus, search_path.beside(sweep.path))
+    table = support.support_of(points, sweep, gpus, sources.folders_for(sweep.path))
     record = {"support": {"sweep": sweep.name, **table.to_json()}}
     return Answer(record=lambda: record, text=lambda: _support_lines(table))
 

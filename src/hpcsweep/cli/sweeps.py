@@ -100,14 +100,14 @@ def submit(  # noqa: PLR0913 - the others are `Options`
 
 def _download(asked: Request) -> None:
     extras.need("measure", "submit --download")
-    from hpcsweep import search_path
+    from hpcsweep import environment
     from hpcsweep.measure.data import downloads
     from hpcsweep.submit import questions, request
 
     env = asked.profile.env
     for name in request.names_on(asked.sweep, "dataset"):
         downloads.get_data(name, env)
-    downloads.get_weights(questions.named_weights(asked), search_path.torch_home(env))
+    downloads.get_weights(questions.named_weights(asked), environment.torch_home(env))
 
 
 def _collected(sweep_dir: SweepDir, code: int) -> Answer:

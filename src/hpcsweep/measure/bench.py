@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.catalog import COMMAND, INFERENCE, NOOP, TRAINING
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Bench
@@ -37,7 +37,7 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
     # ruff: noqa: PLC0415 - these load torch, which a worker of no-op points can do without
     from hpcsweep.measure.machine import fit
 
-    search_path.use(run.get("search_path", ()))
+    sources.look_in(run.get("search_path", ()))
     device = fit.device_for(run)
     if device.type != "cuda":
         return on_device(workload, device.type)

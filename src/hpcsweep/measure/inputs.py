@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
@@ -61,7 +61,7 @@ def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
     try:
         found = shapes(workload, json.dumps(axes))
     except BaseException as error:  # noqa: BLE001 - whatever its author wrote, such as sys.exit
-        where = search_path.own_line(error)
+        where = sources.own_line(error)
         told = f"{where}: {words(error)}" if where else words(error)
         # the classes of the data, and so the last layer, are not known here
         is_open = WORKLOADS[workload].learns and isinstance(error, CannotMeasure)

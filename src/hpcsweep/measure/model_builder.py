@@ -26,7 +26,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from hpcsweep import search_path, sources
+from hpcsweep import sources
 from hpcsweep.catalog import Role, axes_with
 from hpcsweep.conv.tensors import is_lazy
 from hpcsweep.errors import UsageError, suggest
@@ -147,7 +147,7 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
     `channels` are those of the images; they change torchvision's networks, not the user's own.
     """
     other_channels = channels != CHANNELS and ":" not in name
-    if other_channels and weights != RANDOM and not search_path.is_file(weights):
+    if other_channels and weights != RANDOM and not sources.is_weights_file(weights):
         raise UsageError(
             f"weights '{weights}' are for {CHANNELS} channels; with input_channels {channels} use "
             f"'{RANDOM}' or a state dict of your own"
@@ -160,8 +160,8 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
         model = model.float()
         for parameter in [] if trains else model.eval().parameters():
             parameter.requires_grad = False  # lazy and scripted networks refuse requires_grad_()
-        if search_path.is_file(weights):
-            load_weights(model, search_path.file(weights))
+        if sources.is_weights_file(weights):
+            load_weights(model, sources.file(weights))
         elif weights == RANDOM and ":" not in name:
             if enliven and not trains:
                 _enliven(model, channels)
@@ -245,7 +245,7 @@ def fill(shape: tuple[int, ...], how: str, generator: torch.Generator) -> Tensor
 def _from_torchvision(name: str, weights: str) -> nn.Module:
     _check_classifier(name)
     models = torchvision_models()
-    if weights == RANDOM or search_path.is_file(weights):
+    if weights == RANDOM or sources.is_weights_file(weights):
         model: nn.Module = models.get_model(name, weights=None, **_EXTRA.get(name, {}))
         return model
     file = cached_weights(weights_url(name, weights))

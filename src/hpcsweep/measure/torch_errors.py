@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.errors import first_line
 
 # Messages of allocators and libraries that have no exception type of their own.
@@ -79,7 +79,7 @@ def not_captured(run: Callable[[], object], raised: RuntimeError) -> CannotCaptu
     means = f" ({_MEANS[operator]})" if operator in _MEANS else ""
     told = f"{type(first).__name__}: {first_line(first)}"
     why = f"{operator} synchronizes{means}" if operator else told
-    where = ", ".join(filter(None, (why, search_path.own_line(first))))
+    where = ", ".join(filter(None, (why, sources.own_line(first))))
     return CannotCapture(
         f"the network cannot be captured as a CUDA graph: {where}; take `launch: eager`"
     )

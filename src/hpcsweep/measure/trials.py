@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import torch._dynamo  # noqa: F401 - the first pass of each network would import it, in 2 s
 
-from hpcsweep import processes, search_path
+from hpcsweep import processes, sources
 from hpcsweep.measure import inputs, model_builder
 
 _LOOK_SECONDS: Final = 0.02  # a network with few layers takes about as long
@@ -34,7 +34,7 @@ def main() -> int:
     """Reply to one request after the other, until the other end is closed."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is imported may print
-    search_path.use(sys.argv[1:])
+    sources.look_in(sys.argv[1:])
     processes.adopt_orphans()  # also those that make a session of their own
     print(file=replies, flush=True)  # ready: only now the time of a network begins
     for line in sys.stdin:

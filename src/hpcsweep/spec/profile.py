@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from hpcsweep import units
+from hpcsweep import numerals
 from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import document, lookup
@@ -66,7 +66,7 @@ def _option(text: str) -> str:
         raise ValueError("cannot name a cluster; the variable SLURM_CLUSTERS does")
     name, value = sbatch_option(text)
     if name in _LIMIT:
-        units.seconds(value)
+        numerals.slurm_seconds(value)
     return text
 
 
@@ -91,7 +91,8 @@ def _digits(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
-_Time = Annotated[str, _read_by(units.seconds), BeforeValidator(_digits)]
+_Time = Annotated[str, _read_by(numerals.slurm_seconds), BeforeValidator(_digits)]
+_Memory = Annotated[str, _read_by(numerals.slurm_megabytes), BeforeValidator(_digits)]
 
 
 class ProfileFile(Shape):
@@ -109,10 +110,8 @@ class ProfileFile(Shape):
     partition: Line | None = entry("sbatch --partition")
     constraint: Line | None = entry("sbatch --constraint")
     gres: Line | None = entry("sbatch --gres")
-    time: _Time | None = entry(f"sbatch --time: {units.TIME_FORMS}")
-    mem: Annotated[str, _read_by(units.megabytes), BeforeValidator(_digits)] | None = entry(
-        f"sbatch --mem: {units.MEMORY_FORMS}"
-    )
+    time: _Time | None = entry(f"sbatch --time: {numerals.TIME_FORMS}")
+    mem: _Memory | None = entry(f"sbatch --mem: {numerals.MEMORY_FORMS}")
     cpus_per_task: Count | None = entry("sbatch --cpus-per-task")
     nodes: Count = entry("sbatch --nodes", default=1)
     nodelist: Line | None = entry("sbatch --nodelist")
@@ -188,12 +187,12 @@ class Profile(ProfileFile):
     @property
     def time_seconds(self) -> int | None:
         """The same in seconds; None without one."""
-        return None if self.time_limit is None else units.seconds(self.time_limit)
+        return None if self.time_limit is None else numerals.slurm_seconds(self.time_limit)
 
     @property
     def mem_mb(self) -> int | None:
         """Memory in MiB; None if the profile sets none."""
-        return None if self.mem is None else units.megabytes(self.mem)
+        return None if self.mem is None else numerals.slurm_megabytes(self.mem)
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Profile:

@@ -20,7 +20,7 @@ from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import environment, extras, messages, search_path, sources
+from hpcsweep import environment, extras, messages, sources
 from hpcsweep.catalog import COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, gpus
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document, lookup, template
@@ -194,7 +194,7 @@ def _wrong_programs(request: Request, every: Sequence[Mapping[str, Any]]) -> Ite
     """Yield which programs, and which scripts of Python, are not there."""
     run = request.sweep.measure["run"]
     folder = Path(request.search_path[0])
-    places = search_path.programs(request.profile.env.get("PATH"))
+    places = environment.programs(request.profile.env.get("PATH"))
     programs = dict.fromkeys(_program(template.words(run, values)) for values in every)
     for program, script in programs:
         if not program:
@@ -223,7 +223,7 @@ def _check_names(request: Request, mistakes: _Mistakes) -> None:
                 mistakes.add(request, axis, name, told, sure=is_sure)
     for key, names in files_of(request.sweep).items():
         for name in names:
-            if search_path.file(name, request.search_path).is_file():
+            if sources.file(name, request.search_path).is_file():
                 continue
             path = Path(name).expanduser()
             places = dict.fromkeys((folder / path).parent for folder in request.search_path)

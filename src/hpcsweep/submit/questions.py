@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hpcsweep import messages, processes, search_path
+from hpcsweep import environment, messages, processes, sources
 from hpcsweep.catalog import AXES, Role
 from hpcsweep.point import Point
 from hpcsweep.spec.space import Sweep
@@ -147,19 +147,19 @@ class NamedWeights:
     def may_be_in(sweep: Sweep) -> bool:
         """Say whether the sweep names weights that are neither drawn at random nor a file."""
         names = names_on(sweep, "weights")
-        return not all(name == _DRAWN or search_path.is_file(name) for name in names)
+        return not all(name == _DRAWN or sources.is_weights_file(name) for name in names)
 
     def see(self, request: Request, point: Point) -> None:
         """Keep the weights of a point, if they are of this kind."""
         model = point.axes["model"]
         name = point.axes["weights"]
-        if name != _DRAWN and not search_path.is_file(name) and not is_factory(model):
+        if name != _DRAWN and not sources.is_weights_file(name) and not is_factory(model):
             self.found.setdefault((model, name), request)
 
     def questions(self) -> Iterator[Question]:
         """Yield what to ask: whether the cache has them."""
         for (model, name), request in self.found.items():
-            home = search_path.torch_home(request.profile.env)
+            home = environment.torch_home(request.profile.env)
             about = {"about": "weights", "home": home, "model": model, "name": name}
             yield Question(request, model, "weights", name, model, about)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep import messages, search_path
+from hpcsweep import messages, sources
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.errors import UsageError
@@ -108,7 +108,7 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
         rehearsal=rehearsal,
         expansion=points_of(sweep, device, options.sample, rehearsal=rehearsal),
         options=options,
-        search_path=search_path.beside(sweep.path),
+        search_path=sources.folders_for(sweep.path),
         here=here,
     )
 
@@ -158,6 +158,6 @@ def files_of(sweep: Sweep) -> dict[str, list[str]]:
     """Return the files that a sweep names, by the key under which it does."""
     resumed = sweep.measure.get("resume_from")
     return {
-        "weights": [name for name in names_on(sweep, "weights") if search_path.is_file(name)],
+        "weights": [name for name in names_on(sweep, "weights") if sources.is_weights_file(name)],
         "resume_from": [resumed] if resumed else [],
     }

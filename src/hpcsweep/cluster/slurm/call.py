@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from hpcsweep import units
+from hpcsweep import numerals
 from hpcsweep.environment import outside_a_job
 from hpcsweep.text import cut
 
@@ -72,7 +72,7 @@ def amount(text: str) -> int | None:
 def duration(text: str) -> int | None:
     """Read a time limit in seconds; None for no limit, and for other text."""
     try:
-        return units.seconds(text)
+        return numerals.slurm_seconds(text)
     except ValueError:
         return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import units
+from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, site
@@ -111,7 +111,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
     longest_s = min(_longest(chosen), qos_time_s(chosen, "", cluster) or _LONGEST_S)
-    keys["time"] = units.written(longest_s)
+    keys["time"] = numerals.slurm_time(longest_s)
     keys |= _share(kind, chosen)
     for key, what in (("account", "Accounts"), ("qos", "Qos")):
         allowed = chosen.allowed(what) if chosen else set()

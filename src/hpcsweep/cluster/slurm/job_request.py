@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hpcsweep import units
+from hpcsweep import numerals
 from hpcsweep.cluster.slurm.site import Gres, split_at_commas
 from hpcsweep.errors import suggest
 from hpcsweep.spec.profile import Profile, sbatch_option
@@ -114,8 +114,10 @@ class Wants:
     def mem_mb(self) -> int:
         """Memory of one node in MiB; 0 means all of it, or that nothing is asked for."""
         text = self["mem"]
+        if text.isdecimal() and text != "0":
+            text += "M"
         try:
-            return units.megabytes(f"{text}M" if text.isdecimal() and text != "0" else text)
+            return numerals.slurm_megabytes(text)
         except ValueError:
             return 0
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import jinja2
 
-from hpcsweep import files, search_path
+from hpcsweep import environment, files
 from hpcsweep.catalog import LAUNCHERS, gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import job_request, journal
@@ -152,7 +152,7 @@ def _preparation(profile: Profile) -> dict[str, Any]:
         "setup": _setup(profile),
         "vendor": gpus.vendor(profile.gpu or ""),
         "scratch": profile.wrapper != "none",
-        "env": {**search_path.torch_home(profile.env), **profile.env},
+        "env": {**environment.torch_home(profile.env), **profile.env},
     }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from hpcsweep import units
+from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import job_request, site
@@ -158,15 +158,15 @@ def _partitions(
             yield wants.finding("warn", "partition", why, "ask the site")
         if not failures[name]:
             by = "" if name in wants.partitions else ", which the cluster chooses"
-            state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
+            state = f"{partition.state}, time up to {numerals.slurm_time(partition.max_time_s)}"
             yield ProfileFinding("ok", "partition", f"{name}{by}: {state}")
     if chosen and not wants["time"]:
         first = chosen[0]
         most = first.max_time_s
         default = slurm.duration(first.settings.get("DefaultTime", "")) or most
         if default:
-            detail = f"missing, so partition {first.name} sets it: {units.written(default)}"
-            do = f'write `time:`, at most "{units.written(most)}"'
+            detail = f"missing, so partition {first.name} sets it: {numerals.slurm_time(default)}"
+            do = f'write `time:`, at most "{numerals.slurm_time(most)}"'
             yield wants.finding("warn", "time", detail, do)
 
 
@@ -207,8 +207,8 @@ def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Itera
     }
     for whose, limit in limits.items():
         if wants["time"] and limit is not None and (seconds is None or seconds > limit):
-            most = units.written(limit)
-            detail = f"{units.written(seconds)} is over the limit of {whose}, {most}"
+            most = numerals.slurm_time(limit)
+            detail = f"{numerals.slurm_time(seconds)} is over the limit of {whose}, {most}"
             yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
     setting = "MaxMemPerNode"
     memory = partition.limit(setting) or slurm.number(cluster.config.get(setting))

@@ -21,7 +21,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from hpcsweep import environment, search_path
+from hpcsweep import environment
 from hpcsweep.catalog.columns import FOREIGN, cell, row_of
 from hpcsweep.catalog.row_records import OutcomeCells
 from hpcsweep.catalog.short_table import kinds
@@ -108,7 +108,7 @@ class Command(Noop):
         return subprocess.run(
             words,
             cwd=self._folder,
-            env={**os.environ, "PATH": search_path.programs()},
+            env={**os.environ, "PATH": environment.programs()},
             stdin=subprocess.DEVNULL,
             # the worker ignores it, and what is ignored would stay so
             preexec_fn=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL),

@@ -17,7 +17,7 @@ from itertools import chain, repeat
 from math import isfinite, nan
 from typing import Final
 
-from hpcsweep import catalog, search_path, sources
+from hpcsweep import catalog, sources
 from hpcsweep.catalog import limits
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
@@ -264,7 +264,7 @@ def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
     digests = sources.parts(cell)
     named = dict(zip(_MADE_OF[2:], values, strict=True))
     for axis, value in named.items():
-        if ":" in value if axis in sources.FACTORIES else search_path.is_file(value):
+        if ":" in value if axis in sources.FACTORIES else sources.is_weights_file(value):
             digests.setdefault(axis, "")
     return tuple((f"{axis} {named.get(axis, '')}", digest) for axis, digest in digests.items())
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import torch
 
-from hpcsweep import environment, files, search_path
+from hpcsweep import environment, files, sources
 from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.workloads.training.trainer import Result, Trainer, TrainingHistory
 from hpcsweep.point import Point
@@ -53,7 +53,7 @@ class Checkpoints:
         """
         named = self.point.measure["resume_from"]
         if named:
-            path = search_path.file(named)
+            path = sources.file(named)
             state = _read(path)
             if state["trainer"]["epoch"] >= self.point.axes["epochs"]:
                 done = state["trainer"]["epoch"]

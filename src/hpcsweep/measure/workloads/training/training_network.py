@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hpcsweep import search_path
+from hpcsweep import sources
 from hpcsweep.catalog import AUTO, AUTOTUNE
 from hpcsweep.errors import UsageError, first_line
 from hpcsweep.measure import model_builder
@@ -34,7 +34,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
         CannotMeasure: the network has no stem to replace, or no last layer.
     """
     axes = point.axes
-    file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
+    file = sources.file(axes["weights"]) if sources.is_weights_file(axes["weights"]) else None
     weights = model_builder.RANDOM if file else axes["weights"]
     model = model_builder.build_float32(axes["model"], weights, axes["seed"], trains=True)
     frozen = [module for module in model.modules() if model.training and not module.training]
