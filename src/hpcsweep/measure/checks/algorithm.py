@@ -13,7 +13,7 @@ that no back-end can run are *uncovered*, and a column names them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -112,8 +112,10 @@ def is_unproven(choices: Choices, proof: Proof) -> bool:
     """Say whether a pass was profiled, and did not show what an explicit algorithm ran."""
     if proof.work is None or not profiler_events.sees_kernels():
         return False
-    explicit = (at for at, c in enumerate(choices.calls) if c.used not in choice.FRAMEWORK_CHOICES)
-    return any(proof.calls[at].source is not Source.PROFILER for at in explicit)
+    for picked, call in zip(choices.calls, proof.calls, strict=False):  # gradients come last
+        if picked.used not in choice.FRAMEWORK_CHOICES and call.source is not Source.PROFILER:
+            return True
+    return False
 
 
 def is_other_work(shapes: Shapes, proof: Proof) -> bool:
@@ -121,14 +123,17 @@ def is_other_work(shapes: Shapes, proof: Proof) -> bool:
 
     Its path may depend on the device or on values, or it kept what an earlier pass computed.
     """
-    ran = proof.work
-    plain = (c.counted and not c.part and c.operator.startswith("conv") for c in shapes.outside)
-    if ran is None or not all(plain):
+    seen = proof.work
+    if seen is None:
         return False
-    products = shapes.flops - shapes.convolution_flops
-    differs = ran.flops is not None and abs(ran.flops - products) > _SHARE * shapes.flops
+    for conv in shapes.outside:
+        if not conv.counted or conv.part or not conv.operator.startswith("conv"):
+            return False  # the profiler counts such a one otherwise, or not at all
     expected = len(shapes.convolution_calls) + len(shapes.outside)
-    return differs or ran.convolutions != expected or ran.elsewhere > 0
+    if seen.convolutions != expected or seen.elsewhere > 0:
+        return True
+    products = shapes.flops - shapes.convolution_flops
+    return seen.flops is not None and abs(seen.flops - products) > _SHARE * shapes.flops
 
 
 def use(
@@ -143,41 +148,47 @@ def use(
     `means` are the mean milliseconds in the layer pass of the convolution calls, gradients last,
     and of the layers with other convolutions; None without a layer pass.
     """
-    outside = shapes.outside
-    missed = unmet(algorithm, outside)
+    missed = unmet(algorithm, shapes.outside)
     refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
-    as_asked = [c.as_requested and at not in refuted for at, c in enumerate(choices.all)]
-    reasons = Counter(c.reason for c in choices.all if c.reason)
+    reasons = Counter[str]()
+    as_asked = []
+    workspace = None
+    for at, picked in enumerate(choices.all):
+        as_asked.append(picked.as_requested and at not in refuted)
+        if picked.reason:
+            reasons[picked.reason] += 1
+        if picked.workspace_bytes is not None:
+            workspace = max(workspace or 0, picked.workspace_bytes)
     reasons.update(map(reason, missed))
-    commonest = reasons.most_common(1)
-    backends = [c.backend for c in choices.calls]
-    used = list(map(ran, choices.calls, proof.calls))
-    for _ in outside:
-        backends.append(FRAMEWORK)
-        used.append(catalog.AUTO)
-    workspaces = [c.workspace_bytes for c in choices.all if c.workspace_bytes is not None]
-    beyond = _shares_text(uncovered(algorithm, shapes, choices.calls), shapes)
+    backends = Counter(picked.backend for picked in choices.calls)
+    used = Counter(map(ran, choices.calls, proof.calls))
+    if shapes.outside:
+        backends[FRAMEWORK] += len(shapes.outside)
+        used[catalog.AUTO] += len(shapes.outside)
+    uncovered = _shares_text(_uncovered(shapes, choices.calls, missed), shapes)
     return AlgorithmCells(
         backend=joined(backends),
         algorithm_used=joined(used),
         algorithm_evidence=proof.source.value,
         algorithm_coverage_pct=_share_of_work(shapes, as_asked[: len(choices.calls)], missed),
         algorithm_coverage_time_pct=_share_of_time(algorithm, shapes, as_asked, means),
-        algorithm_uncovered=beyond or unforeseen(algorithm, shapes, proof.outside),
-        conv_calls=len(used),
-        conv_fallbacks=sum(c.fallback for c in choices.calls) + len(missed),
-        fallback_reason=commonest[0][0] if commonest else None,
-        workspace_bytes=max(workspaces, default=None),
+        algorithm_uncovered=uncovered or unforeseen(algorithm, shapes, proof.outside),
+        conv_calls=used.total(),
+        conv_fallbacks=sum(picked.fallback for picked in choices.calls) + len(missed),
+        fallback_reason=reasons.most_common(1)[0][0] if reasons else None,
+        workspace_bytes=workspace,
     )
 
 
-def uncovered(
-    algorithm: Algorithm, shapes: Shapes, choices: Sequence[LayerChoice]
+def _uncovered(
+    shapes: Shapes, choices: Sequence[LayerChoice], missed: Sequence[Convolution]
 ) -> list[Convolution]:
-    """Return the convolutions that cannot be swapped: outside of layers, or in subclasses."""
-    calls = zip(shapes.convolution_calls, choices, strict=True)
-    own = [conv for call, c in calls if not c.swappable for conv in call.convolutions]
-    return [*own, *unmet(algorithm, shapes.outside)]
+    """Return the convolutions that cannot be swapped: in subclasses, or outside of layers."""
+    found = list[Convolution]()
+    for call, picked in zip(shapes.convolution_calls, choices, strict=True):
+        if not picked.swappable:
+            found += call.convolutions
+    return [*found, *missed]
 
 
 def unforeseen(algorithm: Algorithm, shapes: Shapes, seen: Sequence[str]) -> str | None:
@@ -187,23 +198,21 @@ def unforeseen(algorithm: Algorithm, shapes: Shapes, seen: Sequence[str]) -> str
     return f"the profiler saw {', '.join(seen)}"
 
 
-def is_absent(algorithm: Algorithm, choices: Iterable[LayerChoice]) -> bool:
+def is_absent(algorithm: Algorithm, choices: Sequence[LayerChoice]) -> bool:
     """Say whether a point asks for an explicit algorithm, and no convolution runs one.
 
     A map may name some for layers that the network does not have.
     """
-    every = [*choices]
     if isinstance(algorithm, str):
-        wanted = [algorithm]
+        wanted = {algorithm}
     else:
-        wanted = [c.requested for c in every] or [*algorithm.values()]
-    explicit = any(name not in choice.FRAMEWORK_CHOICES for name in wanted)
-    return explicit and all(c.used in choice.FRAMEWORK_CHOICES for c in every)
+        wanted = {picked.requested for picked in choices} or {*algorithm.values()}
+    used = {picked.used for picked in choices}
+    return not wanted <= {*choice.FRAMEWORK_CHOICES} and used <= {*choice.FRAMEWORK_CHOICES}
 
 
-def joined(names: Iterable[str]) -> str | None:
-    """Return distinct names joined by `+`, the commonest first; None without any."""
-    counted = Counter(names)
+def joined(counted: Counter[str]) -> str | None:
+    """Return names joined by `+`, the commonest first; None without any."""
     return "+".join(name for name, _ in counted.most_common()) or None
 
 
@@ -229,7 +238,7 @@ def _share_of_time(
     means: tuple[Sequence[float], Sequence[float]] | None,
 ) -> float | None:
     """Return the share of time as wanted; None if a convolution has no layer row of its own."""
-    layers = [c for c in shapes.calls if c.conv is None and c.convolutions]
+    layers = [call for call in shapes.calls if call.conv is None and call.convolutions]
     if means is None or len(means[1]) != len(layers):
         return None
     work_of_layers = sum(call.convolution_flops for call in layers)
@@ -267,27 +276,29 @@ def ran(picked: LayerChoice, proof: Evidence) -> str:
 
     The kernels of a backward call belong to two directions, so their names prove neither.
     """
-    left = picked.used in catalog.CHOOSING and not picked.backward
-    if left and proof.seen and proof.seen.computing:
+    is_open = picked.used in catalog.CHOOSING and not picked.backward
+    if is_open and proof.seen and proof.seen.computing:
         return recognise(proof.seen.kernels).name
     return picked.used
 
 
-def call_cells(picked: Sequence[LayerChoice], proofs: Sequence[Evidence]) -> list[LayerAlgorithm]:
+def call_cells(choices: Sequence[LayerChoice], proofs: Sequence[Evidence]) -> list[LayerAlgorithm]:
     """Return, for each convolution call, the cells on its algorithm and the evidence."""
-    return [
-        LayerAlgorithm(
-            backend=one.backend,
-            algorithm_used=ran(one, proof),
-            algorithm_evidence=evidence.cell(proof),
-            fallback_reason=one.reason,
-            workspace_bytes=one.workspace_bytes,
-            plan=one.plan,
-            plan_notes=one.plan_notes,
-            kernel_ms=proof.seen.kernel_ms if proof.seen else None,
+    cells = []
+    for picked, proof in zip(choices, proofs, strict=True):
+        cells.append(
+            LayerAlgorithm(
+                backend=picked.backend,
+                algorithm_used=ran(picked, proof),
+                algorithm_evidence=evidence.cell(proof),
+                fallback_reason=picked.reason,
+                workspace_bytes=picked.workspace_bytes,
+                plan=picked.plan,
+                plan_notes=picked.plan_notes,
+                kernel_ms=proof.seen.kernel_ms if proof.seen else None,
+            )
         )
-        for one, proof in zip(picked, proofs, strict=True)
-    ]
+    return cells
 
 
 CHECK: Final = AlgorithmCheck
