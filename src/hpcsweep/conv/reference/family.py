@@ -3,7 +3,7 @@
 Below stand the padding, the windows and the cached constants that the algorithms share.
 
 A new algorithm is a subclass of `OperatorFamily` with two methods (`convolve`, and `steps` or
-`expected`), an entry in `FAMILIES` of `reference_backend`, and its row in `catalog/algorithms.csv`.
+`expected`), an entry in `reference_backend.FAMILIES`, and its row in `catalog/algorithms.csv`.
 """
 
 from __future__ import annotations
@@ -74,26 +74,31 @@ class OperatorFamily(Family):
         out = self.convolve(x.to(dtype), weight.to(dtype), shape)
         if bias is not None:
             out = out + bias.to(dtype).view(-1, 1, 1)
-        last = layout_of(x, weight) == NHWC
-        layout = torch.channels_last if last else torch.contiguous_format
+        layout = torch.contiguous_format
+        if layout_of(x, weight) == NHWC:
+            layout = torch.channels_last
         return out.to(x.dtype).contiguous(memory_format=layout)
 
     def _working_dtype(self, x: Tensor) -> torch.dtype:
         if x.dtype not in _REDUCED:
             return x.dtype
-        slow = x.dtype == torch.float16 and x.device.type == "cpu"
-        return x.dtype if self.one_sum and not slow else torch.float32
+        is_slow = x.dtype == torch.float16 and x.device.type == "cpu"
+        if self.one_sum and not is_slow:
+            return x.dtype
+        return torch.float32
 
 
 def needs_unit_steps(shape: ConvShape, who: str) -> str | None:
     """Return why a transform cannot do a shape whose stride or dilation is not 1."""
-    for name, (down, across) in (("stride", shape.stride), ("dilation", shape.dilation)):
-        if (down, across) != (1, 1):
-            return f"{name} {down}x{across}: {who} needs 1x1"
+    if shape.stride != (1, 1):
+        return f"stride {shape.stride_h}x{shape.stride_w}: {who} needs 1x1"
+    if shape.dilation != (1, 1):
+        return f"dilation {shape.dilation_h}x{shape.dilation_w}: {who} needs 1x1"
     return None
 
 
-# a block of work that stays in a core's second-level cache, roughly
+# A block of work that stays in the caches of a core, roughly. Smaller blocks are more calls of
+# torch's operators, each of which costs microseconds; larger ones go to memory and back.
 BLOCK_BYTES = 1 << 22
 # More than a network needs, since to make one within a pass is work that no algorithm accounts for;
 # a sweep must not pile up those of sizes past.
@@ -123,14 +128,15 @@ def pad(x: Tensor, shape: ConvShape, height: int, width: int) -> Tensor:
     """
     bottom = height - shape.in_h - shape.pad_h
     right = width - shape.in_w - shape.pad_w
-    if (shape.pad_w, right, shape.pad_h, bottom) == (0, 0, 0, 0):
-        return x
-    return F.pad(x, (shape.pad_w, right, shape.pad_h, bottom))
+    padding = (shape.pad_w, right, shape.pad_h, bottom)
+    return x if padding == (0, 0, 0, 0) else F.pad(x, padding)
 
 
 def pad_fully(x: Tensor, shape: ConvShape) -> Tensor:
     """Return the input with the shape's padding on all four sides."""
-    return pad(x, shape, shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w)
+    height = shape.in_h + 2 * shape.pad_h
+    width = shape.in_w + 2 * shape.pad_w
+    return pad(x, shape, height, width)
 
 
 def tiles(x: Tensor, shape: ConvShape, size: tuple[int, int], step: tuple[int, int]) -> Tensor:
@@ -139,14 +145,17 @@ def tiles(x: Tensor, shape: ConvShape, size: tuple[int, int], step: tuple[int, i
     Tile (i, j) starts at (i * step[0], j * step[1]) of the padded input and yields `step` output
     pixels each way.
     """
+    height, width = size
+    down, across = step
     rows, columns = tile_count(shape, step)
-    x = pad(x, shape, (rows - 1) * step[0] + size[0], (columns - 1) * step[1] + size[1])
-    return x.unfold(2, size[0], step[0]).unfold(3, size[1], step[1])
+    x = pad(x, shape, (rows - 1) * down + height, (columns - 1) * across + width)
+    return x.unfold(2, height, down).unfold(3, width, across)
 
 
 def tile_count(shape: ConvShape, step: tuple[int, int]) -> tuple[int, int]:
     """Return how many tiles cover the output, down and across."""
-    return -(-shape.out_h // step[0]), -(-shape.out_w // step[1])
+    down, across = step
+    return -(-shape.out_h // down), -(-shape.out_w // across)  # rounded up
 
 
 def join(y: Tensor, shape: ConvShape) -> Tensor:

@@ -86,7 +86,8 @@ class TiledFft(Fft):
 
     def _tile(self, shape: ConvShape) -> tuple[int, int]:
         height, width = super()._tile(shape)
-        return min(height, _power_of_two(shape.kernel_h)), min(width, _power_of_two(shape.kernel_w))
+        height = min(height, _power_of_two(shape.kernel_h))
+        return height, min(width, _power_of_two(shape.kernel_w))
 
     def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield the same on windows, which one tile takes, too."""
@@ -99,18 +100,20 @@ class TiledFft(Fft):
 
 
 def _overlap_save(cut: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
-    step = _step(shape, size)
+    height, width = _step(shape, size)
     spectrum = torch.fft.rfft2(cut)
     n, _, rows, columns, *frequencies = spectrum.shape
-    of_groups = spectrum.unflatten(1, (shape.groups, shape.group_in))
-    tiled = of_groups.permute(5, 6, 1, 0, 3, 4, 2).reshape(
-        -1, shape.groups, n * rows * columns, shape.group_in
-    )
+    spectrum = spectrum.unflatten(1, (shape.groups, shape.group_in))
+    tiled = spectrum.permute(5, 6, 1, 0, 3, 4, 2)  # frequencies, groups, tiles, channels
+    tiled = tiled.reshape(-1, shape.groups, n * rows * columns, shape.group_in)
     out = _multiply(tiled, weight, shape, size)
     out = out.view(*frequencies, shape.groups, n, rows, columns, shape.group_out)
-    image = torch.fft.irfft2(out.permute(3, 2, 6, 4, 5, 0, 1), s=size)[..., : step[0], : step[1]]
-    image = image.reshape(n, shape.out_c, rows, columns, *step).transpose(3, 4)
-    return join(image, shape)
+    out = out.permute(3, 2, 6, 4, 5, 0, 1)  # images, groups, channels, tiles, frequencies
+    # one name after the other, so that what was copied is freed
+    image = torch.fft.irfft2(out, s=size)
+    image = image[..., :height, :width]
+    image = image.reshape(n, shape.out_c, rows, columns, height, width)
+    return join(image.transpose(3, 4), shape)
 
 
 def _multiply(tiled: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
@@ -147,17 +150,18 @@ def _power_of_two(kernel: int) -> int:
 def smooth(size: int) -> int:
     """Return the next size without prime factors above 7: FFTs of others are slow."""
     while True:
-        rest = size
+        factor = size
         for prime in (2, 3, 5, 7):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
+            while factor % prime == 0:
+                factor //= prime
+        if factor == 1:
             return size
         size += 1
 
 
 def _step(shape: ConvShape, size: tuple[int, int]) -> tuple[int, int]:
-    return size[0] - shape.kernel_h + 1, size[1] - shape.kernel_w + 1
+    height, width = size
+    return height - shape.kernel_h + 1, width - shape.kernel_w + 1
 
 
 def _block(shape: ConvShape) -> int:

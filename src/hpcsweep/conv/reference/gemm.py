@@ -12,7 +12,6 @@ A product is per image and group: (out_c/g, in_c/g * taps) x (in_c/g * taps, pix
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -80,15 +79,20 @@ class ImplicitGemm(OperatorFamily):
                 tap = filters[..., i, j].contiguous().expand(shape.n, -1, -1, -1)
                 tap = tap.reshape(batch, shape.group_out, shape.group_in)
                 image = _shifted(x, shape, i, j).reshape(batch, shape.group_in, shape.pixels)
-                out = torch.bmm(tap, image) if out is None else out.baddbmm_(tap, image)
+                if out is None:
+                    out = torch.bmm(tap, image)
+                else:
+                    out.baddbmm_(tap, image)
         assert out is not None  # noqa: S101 - a filter has at least one tap
         return out.view(shape.output_size)
 
     def steps(self, shape: ConvShape) -> list[Operation]:
         """Return one product per tap over the channels alone; all but the first add."""
         sizes = shape.n * shape.groups, shape.group_out, shape.group_in, shape.pixels
-        added = [product(*sizes, adds=True)] if shape.taps > 1 else []
-        return [product(*sizes), *added]
+        steps = [product(*sizes)]
+        if shape.taps > 1:
+            steps.append(product(*sizes, adds=True))
+        return steps
 
 
 def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
@@ -161,7 +165,8 @@ def _block(shape: ConvShape) -> tuple[int, int]:
 @constant
 def _gather_index(shape: ConvShape, images: int, device: torch.device) -> Tensor:
     """Return which padded pixel each (image, output pixel, tap) reads."""
-    size = images, 1, shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
-    pixels = torch.arange(math.prod(size)).view(size)
+    height = shape.in_h + 2 * shape.pad_h
+    width = shape.in_w + 2 * shape.pad_w
+    pixels = torch.arange(images * height * width).view(images, 1, height, width)
     index = _windows(pixels, shape).reshape(images, shape.pixels, shape.taps)
     return index.to(device, torch.int32)

@@ -118,13 +118,13 @@ class Reference:
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:  # noqa: ARG002
         """Return what autograd makes of the algorithm's operators."""
         expected = _family(algorithm).gradient()
-        return tuple(
-            Gradient(way, algorithm, expected) for way in (Direction.DATA, Direction.FILTER)
-        )
+        data = Gradient(Direction.DATA, algorithm, expected)
+        return data, Gradient(Direction.FILTER, algorithm, expected)
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the algorithms that can do the shape: they stand in for a library's plans."""
-        return [name for name in FAMILIES if self.unsupported(name, shape) is None][:most]
+        names = [name for name in FAMILIES if self.unsupported(name, shape) is None]
+        return names[:most]
 
     def about(self, algorithm: str, shape: ConvShape) -> tuple[None, None, None]:  # noqa: ARG002
         """Return nothing: what operators take for themselves is not known, and none has a plan."""

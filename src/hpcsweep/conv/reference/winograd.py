@@ -51,11 +51,13 @@ class Winograd(OperatorFamily):
 
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Run block by block, so that what is transformed stays in the cache."""
-        filters = _squared(G, weight.dtype, weight.device) @ weight.reshape(-1, shape.taps).t()
+        filters = weight.reshape(-1, shape.taps).t()
+        filters = _squared(G, weight.dtype, weight.device) @ filters
         filters = filters.view(-1, shape.group_out, shape.group_in)
         every = tiles(x, shape, (_SIDE, _SIDE), (OUTPUTS, OUTPUTS))
         blocks = every.split(self._rows(shape), dim=2)
-        return join(cat([self._block(tile, filters, shape) for tile in blocks], 2), shape)
+        image = cat([self._block(tile, filters, shape) for tile in blocks], 2)
+        return join(image, shape)
 
     def _block(self, tile: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
         """Convolve tiles (n, in_c, rows, columns, 4, 4) to (n, out_c, rows, 2, columns, 2)."""
@@ -63,7 +65,8 @@ class Winograd(OperatorFamily):
         flat = tile.permute(4, 5, 1, 0, 2, 3).reshape(_POINTS, -1)
         inputs = _squared(BT, filters.dtype, filters.device) @ flat
         matrices = inputs.view(len(filters), shape.group_in, n * rows * columns)
-        image = self._back(torch.bmm(filters, matrices).view(_POINTS, -1))
+        products = torch.bmm(filters, matrices)
+        image = self._back(products.view(_POINTS, -1))
         image = image.view(OUTPUTS, OUTPUTS, shape.out_c, n, rows, columns)
         return image.permute(3, 2, 4, 0, 5, 1)
 
@@ -75,7 +78,7 @@ class Winograd(OperatorFamily):
 
     def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield the filters' transform, windows, and for each block a product and transforms."""
-        (rows, columns) = tile_count(shape, (OUTPUTS, OUTPUTS))
+        rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
         filters = shape.out_c * shape.group_in
         yield product(1, _POINTS, shape.taps, filters)
         yield Operation("aten::unfold")
@@ -113,7 +116,8 @@ class NonfusedWinograd(Winograd):
     def _back(self, products: Tensor) -> Tensor:
         """Transform the rows of whole tensors back, then the columns."""
         output = _matrix(AT, products.dtype, products.device)
-        rows = (output @ products.view(_SIDE, -1)).view(OUTPUTS, _SIDE, -1)
+        rows = output @ products.view(_SIDE, -1)
+        rows = rows.view(OUTPUTS, _SIDE, -1)
         return torch.bmm(output.expand(OUTPUTS, -1, -1), rows)
 
 
