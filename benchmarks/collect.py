@@ -23,7 +23,7 @@ from hpcsweep.catalog.columns import (
     cells,
 )
 from hpcsweep.point import Point
-from hpcsweep.store import chunk_file, seals, shards
+from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
 
@@ -122,7 +122,7 @@ def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Poin
     parts: dict[str, list[bytes]] = {"overall": [], "layers": [], "samples": []}
     with shards.ShardWriter(shard):
         pass  # the headers
-    shard.layers.write_bytes(seals.header(LAYER_COLUMNS))
+    shard.layers.write_bytes(shards.header(LAYER_COLUMNS))
     at = {name: getattr(shard, name).stat().st_size for name in ("layers", "samples")}
     for point in points:
         block = layers.replace(model.point_id.encode(), point.point_id.encode())

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import ResultsError, Unread
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -195,6 +195,12 @@ def _usual_rights(path: Path) -> int:
         umask = os.umask(0)
         os.umask(umask)
         return 0o666 & ~umask
+
+
+def cannot_read(path: Path, error: OSError) -> ResultsError:
+    """Return `ResultsError` for a file that is gone, `Unread` if it cannot be read now."""
+    kind = ResultsError if isinstance(error, FileNotFoundError) else Unread
+    return kind(f"{path}: cannot be read ({error.strerror or error})")
 
 
 def cannot_write(path: Path, error: OSError) -> ResultsError:

@@ -14,8 +14,7 @@ from hpcsweep import files
 from hpcsweep.cluster import status, sweep_status
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus
 from hpcsweep.errors import UsageError
-from hpcsweep.store import folders
-from hpcsweep.store.shards import read_keys
+from hpcsweep.store import folders, row_reader
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ measure:
 
 def rows(desk: Desk) -> int:
     """Return how many rows there are."""
-    return sum(len(read_keys(shard.overall)) for shard in desk.sweep().shards())
+    return sum(len([*row_reader.read_rows([shard])]) for shard in desk.sweep().shards())
 
 
 def live_run(desk: Desk):
@@ -108,8 +107,9 @@ def test_orphans_are_no_points(desk):
 def row_lines(*ends):
     """Return a shard's lines of points that ended at these seconds, each after three."""
     at = "2026-01-01T00:{:02}:{:02}.000+00:00"
-    rows = [f"{at.format(*divmod(end - 3, 60))},3.0\n" for end in ends]
-    return [line.encode() for line in ("started_at,wall_s\n", *rows)]
+    begins = f"{'0' * 16},ok"
+    rows = [f"{begins},{at.format(*divmod(end - 3, 60))},3.0,crc" for end in ends]
+    return [line.encode() for line in ("point_id,status,started_at,wall_s,row_crc", *rows)]
 
 
 def test_the_pace_is_that_of_the_ends_of_points(tmp_path):

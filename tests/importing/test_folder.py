@@ -19,7 +19,6 @@ import resultsfolder
 from hpcsweep.analysis import dataset
 from hpcsweep.errors import Incomplete, ResultsError, UsageError
 from hpcsweep.importing import importer
-from hpcsweep.store import shards
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.shards import ShardWriter
 from localruns import FORTY_SLOW
@@ -234,7 +233,9 @@ def contents(run):
 def rows_of(run):
     """Return every row in every shard of a results folder: by submission there, point and time."""
     found = (
-        (shard.submission, row) for shard in run.shards() for row in shards.read_shard(shard).rows
+        (shard.submission, row)
+        for shard in run.shards()
+        for row in resultsfolder.read_shard(shard).rows
     )
     return sorted((name, row["point_id"], row["median_ms"]) for name, row in found)
 
@@ -461,7 +462,7 @@ def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
         run = resultsfolder.SweepDir(tmp_path / str(number) / "old")
         states.add(len(rows_of(run)))
         importer.bring(tmp_path / str(number), tmp_path / "old")
-        rows = [shards.read_shard(shard).rows for shard in run.shards()]
+        rows = [resultsfolder.read_shard(shard).rows for shard in run.shards()]
         assert {len(each) for each in rows} == {2}
         assert len(rows) == len(run.submissions())
         assert not [*run.path.glob(".import-*")]

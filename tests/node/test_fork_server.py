@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+import resultsfolder
 from attempts import attempt, prepared
 from hpcsweep.errors import Refused
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file
 from paths import SUPPORT
 from processmarks import marked, patched
 from waiting import wait_for
@@ -39,7 +40,7 @@ def in_order(submission, networks):
 
 def rows_of(submission):
     """Return the rows in the order in which they were written."""
-    return [row for one in submission.attempts(0) for row in shards.read_shard(one).rows]
+    return [row for one in submission.attempts(0) for row in resultsfolder.read_shard(one).rows]
 
 
 ENDS = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+import resultsfolder
 from attempts import (
     HANGS_FIRST,
     SLOW,
@@ -29,7 +30,7 @@ from attempts import (
 )
 from gate import Gate
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_o
     assert first.returncode == EXIT_REQUEUE
     attempt(submission).communicate(timeout=30)
     assert statuses(submission) == [["timeout"], ["ok"] * 5]
-    (row,) = shards.read_shard(submission.attempts(0)[0]).rows
+    (row,) = resultsfolder.read_shard(submission.attempts(0)[0]).rows
     why = "is all that a job of profile 'local' has for it; give the profile more"
     assert (row["input_size"], why in row["status_reason"]) == ("1", True)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attempts import SLOW, attempt, ids, prepared, wait_for_rows
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import shards
+from hpcsweep.store import row_reader
 from hpcsweep.store.folders import ShardPath
 
 
@@ -21,10 +21,10 @@ def test_a_newer_attempt_fences_an_older_one_off(desk):
     wait_for_rows(submission, 2)
     newer = ShardPath(submission.shards, 0, 1)
     newer.overall.write_text("")
-    rows = len(shards.read_keys(ShardPath(submission.shards, 0, 0).overall))
+    rows = len([*row_reader.read_rows([ShardPath(submission.shards, 0, 0)])])
     old.communicate(timeout=120)
     assert old.returncode == 0
-    assert len(shards.read_keys(ShardPath(submission.shards, 0, 0).overall)) <= rows + 1
+    assert len([*row_reader.read_rows([ShardPath(submission.shards, 0, 0)])]) <= rows + 1
 
 
 def test_an_attempt_fences_the_older_ones_off_before_it_reads_them(desk):
@@ -35,7 +35,7 @@ def test_an_attempt_fences_the_older_ones_off_before_it_reads_them(desk):
     young.communicate(timeout=300)
     assert young.returncode == ResultsError.exit_code
     assert ShardPath(submission.shards, 0, 1).overall.exists()
-    assert not shards.read_keys(ShardPath(submission.shards, 0, 1).overall)
+    assert not [*row_reader.read_rows([ShardPath(submission.shards, 0, 1)])]
 
 
 def test_output_that_cannot_be_written_costs_no_point(desk):
@@ -65,5 +65,5 @@ def test_a_profiler_of_another_job_makes_no_row_profiled(desk, monkeypatch):
     monkeypatch.setenv("HPCSWEEP_WRAPPER", "nsys")
     submission = prepared(desk, SLOW)
     attempt(submission).communicate(timeout=300)
-    keys = shards.read_keys(ShardPath(submission.shards, 0, 0).overall)
-    assert {key.status for key in keys} == {"ok"}
+    keys = [*row_reader.read_rows([ShardPath(submission.shards, 0, 0)])]
+    assert {key["status"] for key in keys} == {"ok"}

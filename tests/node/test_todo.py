@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import resultsfolder
 from attempts import (
     HANGS_FIRST,
     SLOW,
@@ -31,7 +32,7 @@ from hpcsweep.importing import importer
 from hpcsweep.node import todo
 from hpcsweep.node.todo import OutOfMemoryPoints
 from hpcsweep.store import attempt as record
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file
 from localruns import Desk
 from waiting import has_heard, wait_for
 
@@ -48,7 +49,7 @@ def test_a_point_that_took_two_attempts_down_is_not_tried_again(desk):
         deadly.communicate(timeout=30)
     attempt(submission).communicate(timeout=30)
     assert statuses(submission) == [["ok"], [], ["timeout", *["ok"] * 4]]
-    (row, *_) = shards.read_shard(submission.attempts(0)[2]).rows
+    (row, *_) = resultsfolder.read_shard(submission.attempts(0)[2]).rows
     assert "two attempts in a row died or were stopped while they" in row["status_reason"]
 
 
@@ -205,7 +206,7 @@ def test_short_points_that_travel_together_have_one_row_each(desk):
     """A crash costs its own point; those of its message are measured again, each alone."""
     submission = in_order_of_sizes(prepared(desk, SHORT))
     attempt(submission).communicate(timeout=300)
-    rows = shards.read_shard(submission.attempts(0)[0]).rows
+    rows = resultsfolder.read_shard(submission.attempts(0)[0]).rows
     assert [int(row["input_size"]) for row in rows] == [*range(1, 121)]
     found = {int(row["input_size"]): row["status"] for row in rows if row["status"] != "ok"}
     assert found == FAILS

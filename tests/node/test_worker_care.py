@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 import leaving
+import resultsfolder
 from attempts import attempt, prepared
 from caring import caring
 from hpcsweep import processes
 from hpcsweep.catalog import INJECTIONS
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file
 from localruns import COMMAND
 
 STATUS = {
@@ -59,7 +60,7 @@ def test_a_training_has_the_time_limit_for_each_epoch(desk):
     points = [replace(p, axes={**p.axes, "epochs": 3}) for p in chunk.points]
     chunk_file.write_chunks(submission.chunks, [replace(chunk, points=points)])
     attempt(submission).communicate(timeout=60)
-    (row,) = shards.read_shard(submission.attempts(0)[0]).rows
+    (row,) = resultsfolder.read_shard(submission.attempts(0)[0]).rows
     assert (row["status"], row["status_reason"]) == ("timeout", "no result within 1.2 s")
 
 

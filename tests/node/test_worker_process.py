@@ -8,10 +8,10 @@ import time
 import pytest
 
 import leaving
+import resultsfolder
 from attempts import attempt, prepared
 from caring import caring
 from hpcsweep import processes
-from hpcsweep.store import shards
 from processmarks import marked, patched
 
 
@@ -73,5 +73,5 @@ def test_nothing_that_a_worker_started_outlives_it(desk, tmp_path, act):
     done = attempt(submission, LEAVES=mark, LEAVING_ACT=act, PYTHONPATH=patched(tmp_path))
     done.communicate(timeout=300)
     assert done.returncode == 0
-    assert len(shards.read_shard(submission.attempts(0)[0]).rows) == 2
+    assert len(resultsfolder.read_shard(submission.attempts(0)[0]).rows) == 2
     assert marked(f"LEAVES={mark}") == []

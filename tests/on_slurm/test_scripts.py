@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import resultsfolder
 from gate import Gate
-from hpcsweep.store import shards
+from hpcsweep.store import row_reader
 from labtools import arrays, furnished, unfinished, wait_for_the_end
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def submitted(cluster: Lab, desk: Desk, rows: int, **env: str) -> SubmissionDir:
 def ids(submission: SubmissionDir) -> list[str]:
     """Return the point of every row, over all attempts."""
     found = submission.attempts(0)
-    return [key.point_id for shard in found for key in shards.read_keys(shard.overall)]
+    return [key["point_id"] for shard in found for key in row_reader.read_rows([shard])]
 
 
 def log(submission: SubmissionDir) -> str:
@@ -141,7 +142,8 @@ def test_a_first_point_that_hangs_does_not_keep_the_others_from_running(cluster:
     )
     wait_for_the_end(cluster)
     found = [
-        [row["status"] for row in shards.read_shard(one).rows] for one in submission.attempts(0)
+        [row["status"] for row in resultsfolder.read_shard(one).rows]
+        for one in submission.attempts(0)
     ]
     assert found == [["timeout"], ["ok"] * 5]
     assert len(arrays(submission)) == 1

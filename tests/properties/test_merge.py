@@ -85,7 +85,7 @@ def write(folder: Folder, where: tuple[str, int, int], rows: list[Measured]) -> 
             resultsfolder.commit(
                 writer, point, shard, status=row.status, torch_version=row.torch, mean_ms=ms
             )
-    for found, row in zip(shards.read_shard(shard).rows, rows, strict=True):
+    for found, row in zip(resultsfolder.read_shard(shard).rows, rows, strict=True):
         if row.damage == "row":
             text = shard.overall.read_bytes()
             _flip(shard.overall, text.index(found["_line"]) + found["_line"].index(b"resnet18"))

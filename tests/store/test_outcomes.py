@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.store import outcomes, shards
+import resultsfolder
+from hpcsweep.store import outcomes, row_reader
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.outcomes import VALID, PointTally
 from resultsfolder import make
@@ -54,7 +55,7 @@ def test_the_quick_look_finds_why_rows_are_not_valid(folder: Folder, reason: str
     folder.measure(folder.shard("s1"), [first, second, third], **NOISY, status_reason=reason)
     folder.measure(folder.shard("s1", attempt=1), [second], valid=True, node=reason)
     folder.measure(folder.shard("s1", attempt=2), [third, fourth], **NOISY, status="error")
-    assert outcomes.doubts_in(folder.sweep_dir.shards()) == {
+    assert outcomes.doubts_in(row_reader.read_rows(folder.sweep_dir.shards(), outcomes.DOUBTS)) == {
         first.point_id: "very_noisy",
         second.point_id: VALID,
         third.point_id: "very_noisy",
@@ -67,8 +68,10 @@ def test_the_quick_look_agrees_with_a_full_one(folder: Folder) -> None:
     folder.measure(shard, folder.points[:3], **NOISY)
     with shard.overall.open("ab") as file:
         file.write(b"0123456789abcdef,ok,")
-    full = {row["point_id"]: outcomes.doubts_of(row) for row in shards.read_shard(shard).rows}
-    assert outcomes.doubts_in([shard]) == full
+    full = {
+        row["point_id"]: outcomes.doubts_of(row) for row in resultsfolder.read_shard(shard).rows
+    }
+    assert outcomes.doubts_in(row_reader.read_rows([shard], outcomes.DOUBTS)) == full
 
 
 def test_what_messages_tell_is_all_that_they_hold_of_the_rows(folder: Folder) -> None:
@@ -78,7 +81,7 @@ def test_what_messages_tell_is_all_that_they_hold_of_the_rows(folder: Folder) ->
     folder.measure(folder.shard("s1", 1), folder.points[3:6], status="oom", status_reason="5 GB")
     folder.measure(folder.shard("s1", 2), folder.points[6:], valid=True)
     every = folder.sweep_dir.shards()
-    full, told = outcomes.rows_of(every), outcomes.rows_of(every, outcomes.told_of)
+    full, told = outcomes.rows_of(every), outcomes.told_rows(every)
     assert [told[point.point_id] for point in folder.points[6:]] == [{"status": "ok"}] * 2
     said = outcomes.disturbance(folder.sweep_dir, full.values())
     assert "stolen" in said

@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import hpcsweep
+import resultsfolder
 from gate import Gate
 from hpcsweep.catalog.columns import OVERALL_COLUMNS
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, UsageError
-from hpcsweep.store import ledger, runs, shards
+from hpcsweep.store import ledger, row_reader, runs, shards
 from localruns import TEN, Desk, said_until
 from waiting import wait_for
 
@@ -24,7 +25,7 @@ def again(desk, *more, code=0):
 
 def rows_of(run):
     """Return how many rows each run has."""
-    return [len([*shards.keys_of(one.dir.shards())]) for one in runs.runs_of(run)]
+    return [len([*row_reader.read_rows(one.dir.shards())]) for one in runs.runs_of(run)]
 
 
 def test_a_new_run_measures_every_point_beside_the_earlier_rows(measured):
@@ -93,7 +94,7 @@ def test_failures_of_the_last_run_count(measured):
     second = runs.runs_of(measured.sweep())[1]
     (shard,) = second.dir.shards()
     (point, *_) = ledger.statuses(second.dir)
-    rows = shards.read_shard(shard).rows
+    rows = resultsfolder.read_shard(shard).rows
     shard.overall.write_bytes(b"")
     with shards.ShardWriter(shard.next_attempt()) as writer:
         for row in rows:

@@ -15,10 +15,10 @@ from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.catalog.record import UndeclaredCell
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import seals, shards
+from hpcsweep.store import row_reader, shards
 from hpcsweep.store.folders import ShardPath
-from hpcsweep.store.seals import Blocks, parse_block
-from hpcsweep.store.shards import ShardWriter
+from hpcsweep.store.row_reader import Blocks, parse_block
+from hpcsweep.store.shards import OURS, Heads, ShardWriter
 from localruns import Desk
 from resultsfolder import commit
 from standins import compile_library
@@ -73,7 +73,7 @@ def test_a_cell_that_no_record_declares_is_an_error_and_no_lost_cell(
         with pytest.raises(UndeclaredCell, match=said):
             writer.commit({"point_id": points[0].point_id, "status": "ok", **row}, layers, [1.0])
         commit(writer, points[1], shard)
-    read = shards.read_shard(shard)
+    read = resultsfolder.read_shard(shard)
     assert [found["point_id"] for found in read.rows] == [points[1].point_id]
     assert not read.problems
 
@@ -89,7 +89,7 @@ def blocks_of(shard: ShardPath, row: dict[str, str]) -> tuple[bytes, bytes]:
 
 def test_what_is_committed_can_be_read(full: ShardPath, points: list[Point]) -> None:
     """Rows, layer rows and samples, each with its point."""
-    found = shards.read_shard(full)
+    found = resultsfolder.read_shard(full)
     assert [row["point_id"] for row in found.rows] == [point.point_id for point in points]
     assert (found.problems, found.torn, found.left_out) == ([], False, 0)
     layers, samples = blocks_of(full, found.rows[3])
@@ -106,20 +106,22 @@ def test_what_is_committed_can_be_read(full: ShardPath, points: list[Point]) -> 
 
 def test_the_quick_look_sees_the_same_points(full: ShardPath, points: list[Point]) -> None:
     """`status` and `submit` count with it."""
-    keys = shards.read_keys(full.overall)
-    assert [(key.point_id, key.status) for key in keys] == [(p.point_id, "ok") for p in points]
+    keys = [*row_reader.read_rows([full])]
+    assert [(key["point_id"], key["status"]) for key in keys] == [
+        (p.point_id, "ok") for p in points
+    ]
 
 
 def test_a_shard_that_is_not_there_has_no_points(shard: ShardPath) -> None:
     """An attempt that never began."""
-    assert shards.read_keys(shard.overall) == []
+    assert [*row_reader.read_rows([shard])] == []
 
 
 def sealed(shard: ShardPath) -> list[bool]:
     """Return which rows of a shard have a checksum that fits."""
     return [
-        seals.fits(row["_line"], seals.OURS, *blocks_of(shard, row))
-        for row in shards.read_shard(shard).rows
+        shards.fits(row["_line"], shards.OURS, *blocks_of(shard, row))
+        for row in resultsfolder.read_shard(shard).rows
     ]
 
 
@@ -128,15 +130,15 @@ def test_a_pipe_in_place_of_a_file_is_told_at_once(
     full: ShardPath, points: list[Point], name: str
 ) -> None:
     """Nobody waits for its writer: its rows are unread, or all else is read."""
-    row = shards.read_shard(full).rows[0]
+    row = resultsfolder.read_shard(full).rows[0]
     path = getattr(full, name)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
     if name in {"overall", "layers"}:
         with pytest.raises(Unread, match="is a pipe, no file"):
-            shards.read_shard(full)
+            resultsfolder.read_shard(full)
         return
-    found = shards.read_shard(full)
+    found = resultsfolder.read_shard(full)
     assert len(found.rows) == len(points)
     with Blocks() as blocks, pytest.raises(ResultsError, match="is a pipe, no file"):
         blocks.read(path, 0, 1)
@@ -155,10 +157,10 @@ def test_a_failed_point_needs_no_layers(shard: ShardPath, points: list[Point]) -
     """Its row stands alone, and its checksum holds."""
     with ShardWriter(shard) as writer:
         commit(writer, points[0], shard, status="oom", status_reason="3 GB over,\n\0 said torch")
-    (row,) = shards.read_shard(shard).rows
+    (row,) = resultsfolder.read_shard(shard).rows
     assert (row["status"], row["layer_rows"]) == ("oom", "0")
     assert row["status_reason"] == "3 GB over, said torch"
-    assert seals.fits(row["_line"], seals.OURS, b"", b"")
+    assert shards.fits(row["_line"], shards.OURS, b"", b"")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(
     lines = full.overall.read_bytes().split(b"\n")
     lines[3] = damage(lines[3])
     full.overall.write_bytes(b"\n".join(lines))
-    found = shards.read_shard(full)
+    found = resultsfolder.read_shard(full)
     assert len(found.rows) == len(points) - 1
     (problem,) = found.problems
     named = "" if reason in {"NUL bytes", "no point id"} else f" (point {points[2].point_id})"
@@ -195,7 +197,7 @@ def test_without_its_header_a_shard_has_the_columns_of_this_version(
     """The checksums of its rows prove it; a first block that never reached the disk is named."""
     whole = full.overall.read_bytes()
     full.overall.write_bytes(damaged + b"\n" * bool(damaged) + whole[whole.index(b"\n") + 1 :])
-    found = shards.read_shard(full)
+    found = resultsfolder.read_shard(full)
     assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
     assert all(sealed(full))
     assert found.problems == [f"{full.overall}:1: row left out: NUL bytes"] * bool(damaged)
@@ -207,7 +209,7 @@ def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
 ) -> None:
     """No point had been measured yet."""
     os.truncate(full.overall, left)
-    found = shards.read_shard(full)
+    found = resultsfolder.read_shard(full)
     assert (found.rows, found.problems) == ([], [])
     assert found.torn is bool(left)
 
@@ -216,10 +218,10 @@ def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPa
     """Its rows are proven by their checksums."""
     whole = full.layers.read_bytes()
     full.layers.write_bytes(b"\0" * whole.index(b"\n") + whole[whole.index(b"\n") :])
-    assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
+    assert resultsfolder.read_shard(full).layer_columns == LAYER_COLUMNS
     assert all(sealed(full))
     full.layers.unlink()
-    assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
+    assert resultsfolder.read_shard(full).layer_columns == LAYER_COLUMNS
 
 
 def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:
@@ -245,7 +247,7 @@ with ShardWriter(shard) as writer:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f"{shard.overall}: cannot be written (File too large)" in done.stdout
-    found = shards.read_shard(shard)
+    found = resultsfolder.read_shard(shard)
     assert [row["point_id"] for row in found.rows] == [points[0].point_id]
     assert (found.torn, found.problems) == (False, [])
     assert sealed(shard) == [True]
@@ -275,9 +277,9 @@ def test_half_a_block_that_could_not_be_taken_back_is_gone_with_the_next(
             patch.setattr(os, "ftruncate", fails)
             with pytest.raises(ResultsError, match="No space left"):
                 commit(writer, points[1], shard)
-        assert len(shards.read_shard(shard).rows) == 1
+        assert len(resultsfolder.read_shard(shard).rows) == 1
         commit(writer, points[2], shard)
-    found = shards.read_shard(shard)
+    found = resultsfolder.read_shard(shard)
     assert [row["point_id"] for row in found.rows] == [points[0].point_id, points[2].point_id]
     assert (found.problems, found.torn) == ([], False)
     assert all(blocks_of(shard, row)[0] for row in found.rows)
@@ -314,6 +316,35 @@ def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):
     """Its node has another version and measures its first point."""
     older = tuple(name for name in SHARD_COLUMNS if name not in {"order_seed", "own_files"})
     shard = ShardPath(tmp_path, 0, 0)
-    shard.overall.write_bytes(seals.header(older))
-    found = shards.read_shard(shard)
+    shard.overall.write_bytes(shards.header(older))
+    found = resultsfolder.read_shard(shard)
     assert (found.problems, found.left_out, found.columns) == ([], 0, older)
+
+
+TEXT, LAYERS, SAMPLES = b"0123,ok,resnet18,", b"0123,conv1,1.5\n", b"0123,0,2.25\n"
+OTHER = Heads((*OURS.columns[:-6], "new", *OURS.columns[-5:]), OURS.layers)
+
+
+def with_checksum(heads: Heads = OURS, layers: bytes = LAYERS) -> bytes:
+    """Return a row with its checksum."""
+    return TEXT + shards.seal(TEXT, heads, layers, SAMPLES)
+
+
+def test_the_checksum_covers_row_layers_samples_and_headers() -> None:
+    """One changed byte anywhere is noticed."""
+    line = with_checksum()
+    assert shards.fits(line, OURS, LAYERS, SAMPLES)
+    assert not shards.fits(line.replace(b"18", b"50"), OURS, LAYERS, SAMPLES)
+    assert not shards.fits(line, OURS, LAYERS.replace(b"1.5", b"1.4"), SAMPLES)
+    assert not shards.fits(line, OURS, LAYERS, SAMPLES.replace(b"2.25", b"2.24"))
+    assert not shards.fits(line[:-1], OURS, LAYERS, SAMPLES)
+    assert not shards.fits(line, OTHER, LAYERS, SAMPLES)
+    assert not shards.fits(line, OURS._replace(layers=OURS.layers[::-1]), LAYERS, SAMPLES)
+
+
+def test_a_row_without_layers_does_not_depend_on_their_header() -> None:
+    """Failed points have none; damage there must not cost them."""
+    line = with_checksum(layers=b"")
+    assert shards.fits(line, OURS, b"", SAMPLES)
+    assert shards.fits(line, OURS._replace(layers=("damaged",)), b"", SAMPLES)
+    assert not shards.fits(line, OTHER, b"", SAMPLES)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hpcsweep
+import resultsfolder
 from drafts import written
 from gate import Gate
 from hpcsweep.catalog.columns import CLOCKED
 from hpcsweep.cluster.slurm import job_script
 from hpcsweep.errors import EXIT_REQUEUE, Refused
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import ledger, shards
+from hpcsweep.store import ledger
 from hpcsweep.submit import request
 from localruns import Desk
 from waiting import wait_for
@@ -132,7 +133,7 @@ def environment_at(folder: Path) -> Path:
 def rows(submission: SubmissionDir) -> list[dict[str, str]]:
     """Return every row of every attempt."""
     found = submission.sweep_dir.shards_of(submission.id)
-    return [row for shard in found for row in shards.read_shard(shard).rows]
+    return [row for shard in found for row in resultsfolder.read_shard(shard).rows]
 
 
 def test_a_virtual_environment_is_activated(node: Node):

@@ -8,10 +8,11 @@ import sys
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
+import resultsfolder
 from drafts import written
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import attempt as record
-from hpcsweep.store import chunk_file, shards
+from hpcsweep.store import chunk_file, row_reader
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.submit import request
 from waiting import wait_for
@@ -63,7 +64,7 @@ def attempt(
 def ids(submission: SubmissionDir) -> list[str]:
     """Return the point of every row, over all attempts."""
     return [
-        key.point_id for shard in submission.attempts(0) for key in shards.read_keys(shard.overall)
+        key["point_id"] for shard in submission.attempts(0) for key in row_reader.read_rows([shard])
     ]
 
 
@@ -87,5 +88,5 @@ def wait_for_a_worker(submission: SubmissionDir, number: int = 0) -> None:
 
 def statuses(submission: SubmissionDir) -> list[list[str]]:
     """Return the status of every row, by attempt."""
-    every = [shards.read_shard(shard).rows for shard in submission.attempts(0)]
+    every = [resultsfolder.read_shard(shard).rows for shard in submission.attempts(0)]
     return [[row["status"] for row in rows] for rows in every]

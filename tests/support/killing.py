@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import processmarks
-from hpcsweep.store import shards
+from hpcsweep.store import row_reader
 from hpcsweep.store.collect import collector
 from hpcsweep.store.folders import SweepDir
 from waiting import wait_for
@@ -165,9 +165,9 @@ def _gone_after(mark: str) -> float:
 
 def _count(run: SweepDir, points: int, kills: Counter[str], slowest: float) -> Outcome:
     report = collector.collect(run)
-    keys = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
-    distinct = {key.point_id for key in keys}
-    good = {key.point_id for key in keys if key.status == "ok"}
+    keys = [key for shard in run.shards() for key in row_reader.read_rows([shard])]
+    distinct = {key["point_id"] for key in keys}
+    good = {key["point_id"] for key in keys if key["status"] == "ok"}
     rows = run.overall.read_text().splitlines()[1:]
     return Outcome(
         points=points,

@@ -19,8 +19,9 @@ from unittest import mock
 
 import pytest
 
+import resultsfolder
 from hpcsweep import cli
-from hpcsweep.store import shards
+from hpcsweep.store import row_reader
 from hpcsweep.store.folders import SweepDir
 from waiting import wait_for
 
@@ -138,13 +139,17 @@ class Desk:
 
     def rows(self, name: str = "sweep") -> list[dict[str, str]]:
         """Return every row of every shard."""
-        return [row for shard in self.sweep(name).shards() for row in shards.read_shard(shard).rows]
+        return [
+            row
+            for shard in self.sweep(name).shards()
+            for row in resultsfolder.read_shard(shard).rows
+        ]
 
     def wait_for_rows(self, count: int) -> None:
         """Wait until sweep.yaml, which is being measured, has so many rows."""
         wait_for(
             f"{count} rows",
-            lambda: sum(len(shards.read_keys(shard.overall)) for shard in self.sweep().shards()),
+            lambda: sum(len([*row_reader.read_rows([shard])]) for shard in self.sweep().shards()),
             enough=lambda found: found >= count,
         )
 

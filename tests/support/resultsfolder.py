@@ -6,7 +6,7 @@ import csv
 import hashlib
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.catalog.columns import (
@@ -16,15 +16,17 @@ from hpcsweep.catalog.columns import (
     axis_cells,
 )
 from hpcsweep.spec import expansion, sweep_file
-from hpcsweep.store import chunk_file, seals, shards
+from hpcsweep.store import chunk_file, row_reader, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.seals import Blocks, Heads
+from hpcsweep.store.row_reader import Blocks, Shard
+from hpcsweep.store.shards import Heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from hpcsweep.catalog.columns import Row
     from hpcsweep.point import Point
     from hpcsweep.store.folders import SubmissionDir
 
@@ -149,6 +151,20 @@ def overall(run: SweepDir) -> list[dict[str, str]]:
         return [{**dict.fromkeys(MERGED_COLUMNS, ""), **more, **row} for row, more in pairs]
 
 
+@dataclass
+class WholeShard(Shard):
+    """A shard with its rows, and messages about those that are damaged."""
+
+    rows: list[Row] = field(default_factory=list)
+
+
+def read_shard(shard: ShardPath) -> WholeShard:
+    """Read a shard to its end."""
+    found, rows = row_reader.scan_shard(shard)
+    every = list(rows)
+    return WholeShard(**vars(found), rows=every)
+
+
 def by_point(run: SweepDir, column: str) -> dict[str, str]:
     """Return one column by point."""
     return {row["point_id"]: row[column] for row in overall(run)}
@@ -161,7 +177,7 @@ def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
 
 def reseal(shard: ShardPath, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Rewrite the rows of a shard as another version would have written them."""
-    found = shards.read_shard(shard)
+    found = read_shard(shard)
     columns: tuple[str, ...] = ()
     lines = []
     with Blocks() as blocks:
@@ -175,7 +191,7 @@ def reseal(shard: ShardPath, change: Callable[[dict[str, str]], dict[str, str]])
             )
             text = shards.joined([*cells.values(), ""]).encode()
             heads = Heads((*columns, "row_crc"), LAYER_COLUMNS)
-            lines.append(text + seals.seal(text, heads, layers, samples))
+            lines.append(text + shards.seal(text, heads, layers, samples))
     head = ",".join([*columns, "row_crc"]).encode()
     shard.overall.write_bytes(b"\n".join([head, *lines, b""]))
 
@@ -188,7 +204,7 @@ from pathlib import Path
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.errors import ResultsError
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.store.seals import Heads
+from hpcsweep.store.shards import Heads
 {prepare}
 try:
     print(collect(SweepDir(Path({str(run.path)!r}))).points)

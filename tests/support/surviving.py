@@ -18,8 +18,9 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+import resultsfolder
 from hpcsweep.cluster.slurm import journal
-from hpcsweep.store import shards
+from hpcsweep.store import row_reader
 from labtools import queue
 from localruns import Desk
 
@@ -140,7 +141,7 @@ class Sweep:
 
     def row_count(self) -> int:
         """Return how many rows its shards have."""
-        return sum(len(shards.read_keys(shard.overall)) for shard in self.sweep_dir.shards())
+        return sum(len([*row_reader.read_rows([shard])]) for shard in self.sweep_dir.shards())
 
     def logs(self) -> str:
         """Return what its jobs printed."""
@@ -183,10 +184,10 @@ def _twice(run: SweepDir) -> Counter[str]:
     home: dict[str, str] = {}
     twice: Counter[str] = Counter()
     for shard in run.shards():
-        for key in shards.read_keys(shard.overall):
-            if key.point_id in home:
-                twice[home[key.point_id]] += 1
-            home.setdefault(key.point_id, f"{shard.submission}:{shard.chunk}")
+        for key in row_reader.read_rows([shard]):
+            if key["point_id"] in home:
+                twice[home[key["point_id"]]] += 1
+            home.setdefault(key["point_id"], f"{shard.submission}:{shard.chunk}")
     return twice
 
 
@@ -200,7 +201,7 @@ def _late(submission: SubmissionDir) -> list[str]:
         newer = submission.log(shard.chunk, shard.attempt + 1)
         if newer.exists():
             began = datetime.fromisoformat(newer.read_text().split()[0]).timestamp()
-            for row in shards.read_shard(shard).rows:
+            for row in resultsfolder.read_shard(shard).rows:
                 ended = datetime.fromisoformat(row["started_at"]).timestamp() + float(row["wall_s"])
                 if ended > began + 0.001:  # the log has milliseconds
                     found.append(f"{shard.overall.name}: {row['point_id']} at {ended - began:.3f}")

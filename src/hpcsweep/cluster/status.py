@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -24,10 +25,11 @@ from hpcsweep.cluster.slurm import bad_nodes, journal
 from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs, shards
+from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs
 from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rounds import AdaptiveRun
+from hpcsweep.store.row_reader import complete_lines, rows_in
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
@@ -113,7 +115,7 @@ def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
     problems = sweep_dir.closed()
     for folder in sweep_dir.submissions():
         problems += folder.journal_damage()
-        keys_of: dict[ShardPath, list[shards.RowKey]] = {}
+        keys_of: dict[ShardPath, list[tuple[str, PointStatus]]] = {}
         doubts: dict[str, str] = {}
         latest: dict[int, list[bytes]] = {}
         try:
@@ -121,9 +123,9 @@ def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
             ids = dict(chunk_file.read_ids(folder.chunks))
             attempts = sweep_dir.shards_of(folder.id)
             for shard in attempts:
-                lines = shards.complete_lines(shard.overall)
-                keys_of[shard] = shards.keys_in(lines)
-                doubts |= outcomes.doubts_in_lines(lines)
+                lines = complete_lines(shard.overall)
+                keys_of[shard] = [(row["point_id"], row["status"]) for row in rows_in(lines)]
+                doubts |= outcomes.doubts_in(rows_in(lines, outcomes.DOUBTS))
                 latest[shard.chunk] = [*lines[:1], *lines[1:][-_PACE_ROWS:]]
         except ResultsError as error:
             problems.append(str(error))
@@ -203,8 +205,8 @@ def _profile(
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
         with suppress(ResultsError):  # `problems` names unreadable files
-            rows_of = outcomes.rows_of(attempts, outcomes.told_of)
-            current = [row for point, row in rows_of.items() if point not in orphans]
+            told = outcomes.told_rows(attempts)
+            current = [row for point, row in told.items() if point not in orphans]
             failed = [row for row in current if row["status"] not in outcomes.WELL]
             profile.failures = outcomes.failures_in(failed, maps)
             profile.disturbed = outcomes.disturbance(sweep_dir, current)
@@ -270,7 +272,11 @@ def _add_live(
 
 def points_per_second(shard: ShardPath | None, lines: list[bytes]) -> float:
     """Return points per second between the ends of an attempt's latest points; 0 if unknown."""
-    ends = shards.ends_in(lines)
+    ends = []
+    for row in rows_in(lines, ("started_at", "wall_s")):
+        with suppress(KeyError, ValueError):  # of another version, or damaged
+            began = datetime.fromisoformat(row["started_at"]).timestamp()
+            ends.append(began + float(row["wall_s"]))
     if shard is None or len(ends) < _FEW_ROWS:
         return 0.0
     a_point = (max(ends) - min(ends)) / (len(ends) - 1)

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from hpcsweep.catalog import limits
-from hpcsweep.store import shards
 from hpcsweep.store.folders import SweepDir
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import PointStatus
 
 Row = Mapping[str, Any]
@@ -80,7 +80,7 @@ def controls(sweep_dir: SweepDir, gpu: str) -> list[float]:
 
 
 def _rows(sweep_dir: SweepDir) -> Iterator[Row]:
-    return (row for shard in sweep_dir.shards() for row in shards.scan_shard(shard)[1])
+    return read_rows(sweep_dir.shards(), columns=None)
 
 
 def _controls(rows: Iterable[Row]) -> list[float]:

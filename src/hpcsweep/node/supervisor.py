@@ -40,6 +40,7 @@ from hpcsweep.point import varying
 from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.outcomes import doubts_of
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
 from hpcsweep.version import revision
@@ -166,7 +167,7 @@ class Attempt:
     def _points_to_measure(self) -> list[Point]:
         """Return the points without a row that no other submission measures."""
         attempts = self._submission.attempts(self._chunk.index)
-        done = dict(shards.keys_of(attempts))
+        done = {row["point_id"]: row["status"] for row in read_rows(attempts)}
         without_row = []
         for point in self._chunk.points:
             status = done.get(point.point_id)

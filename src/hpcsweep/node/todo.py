@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep.catalog import sizes_of_inputs
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import attempt, chunk_file, shards
+from hpcsweep.store import attempt, chunk_file
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import AttemptState, PointStatus
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def ids_of_others(submission: SubmissionDir) -> set[str]:
             continue
         with suppress(ResultsError):  # an unreadable submission may not stop this one
             if manifest.source:  # no job of an imported one measures what it lacks
-                for key in shards.keys_of(sweep_dir.shards_of(manifest.id)):
-                    ids.add(key.point_id)
+                for row in read_rows(sweep_dir.shards_of(manifest.id)):
+                    ids.add(row["point_id"])
                 continue
             for _, ids_of_chunk in chunk_file.read_ids(sweep_dir.submission(manifest.id).chunks):
                 ids.update(ids_of_chunk)
@@ -81,7 +82,7 @@ def first_is_deadly(attempts: Iterable[ShardPath], mine: ShardPath) -> bool:
         record = attempt.read_record(shard)
         if shard == mine or record is None:  # None: it was fenced off before it began
             continue
-        has_rows = bool(shards.read_keys(shard.overall))
+        has_rows = any(read_rows([shard]))
         if not _was_ended_by_its_point(record, has_rows=has_rows):
             break
         deaths += 1

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
-from hpcsweep.store.seals import cannot_read
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
@@ -114,4 +113,4 @@ def _touched_at(path: Path) -> float:
     except FileNotFoundError:
         return 0.0
     except OSError as error:
-        raise cannot_read(path, error) from error
+        raise files.cannot_read(path, error) from error

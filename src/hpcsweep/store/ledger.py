@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import processes
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import attempt, chunk_file, shards
+from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.jobs_file import Damaged, Ended, Started
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import PointStatus, best
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ def read_ledger(
 
 def statuses(sweep_dir: SweepDir, *, profiled: bool = False) -> dict[str, PointStatus]:
     """Return the status of every point with a row."""
-    keys = shards.keys_of(sweep_dir.shards())
-    return best(key for key in keys if (key.status is PointStatus.PROFILED) is profiled)
+    return best(
+        (row["point_id"], row["status"])
+        for row in read_rows(sweep_dir.shards())
+        if (row["status"] is PointStatus.PROFILED) is profiled
+    )
 
 
 def _live_points(
@@ -146,4 +150,5 @@ def runner(submission: SubmissionDir) -> processes.Identity | None:
 
 def _done_in(submission: SubmissionDir) -> set[str]:
     """Return the points of a submission that have a row."""
-    return {key.point_id for key in shards.keys_of(submission.sweep_dir.shards_of(submission.id))}
+    attempts = submission.sweep_dir.shards_of(submission.id)
+    return {row["point_id"] for row in read_rows(attempts)}

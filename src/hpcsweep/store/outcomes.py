@@ -6,7 +6,6 @@ each is followed by a line on how to measure these again.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -20,7 +19,7 @@ from hpcsweep.catalog import AXES, COMMAND, axis_defaults
 from hpcsweep.catalog.columns import DOUBTFUL, FIGURES, FOREIGN, LASTING, TOLD_FLAGS, UNDECIDED
 from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.point import LABEL, NO_MAPS, Point
-from hpcsweep.store import shards
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import PointStatus, rank
 from hpcsweep.text import count
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 VALID: Final = ""
 WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 _DIGITS: Final = re.compile(r"\d[\d.,]*")
-_ID_AND_OK: Final = slice(16, 20)
+DOUBTS: Final = ("valid", "flags")  # the cells that say whether a row is valid
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 # what `failures_in` and `disturbance` tell of a row
 TOLD: Final = (
@@ -98,33 +97,12 @@ def doubts_of(row: Row) -> str:
     return ";".join(flags) or "no flag"
 
 
-def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
-    """Return the doubts of the points that have an ok row; of several rows the last counts."""
-    doubts = dict[str, str]()
-    for shard in attempts:
-        doubts |= doubts_in_lines(shards.complete_lines(shard.overall))
-    return doubts
+def doubts_in(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the doubts of the points that have an ok row; of several rows the last counts.
 
-
-def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
-    """Return the doubts of the ok rows among a shard's lines; parses the last cells only."""
-    columns = lines[0].decode("utf-8", "replace").split(",") if lines else []
-    if not {"valid", "flags"} <= {*columns}:
-        return {}
-    valid, flags = (columns.index(name) - len(columns) for name in ("valid", "flags"))
-    depth = -min(valid, flags)
-    doubts = dict[str, str]()
-    for line in lines:
-        if line[_ID_AND_OK] != b",ok,":
-            continue
-        cells = line.rsplit(b",", depth)
-        if b'"' in line:  # a comma may be part of a cell
-            cells = [cell.encode() for cell in next(csv.reader([line.decode("utf-8", "replace")]))]
-        doubt = VALID
-        if len(cells) >= depth and cells[valid] == b"false":
-            doubt = doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
-        doubts[line[: _ID_AND_OK.start].decode("ascii", "replace")] = doubt
-    return doubts
+    Of rows the cells `DOUBTS` are needed.
+    """
+    return {row["point_id"]: doubts_of(row) for row in rows if row["status"] == PointStatus.OK}
 
 
 @dataclass(frozen=True)
@@ -170,19 +148,28 @@ def _axes_of_command(row: Row) -> Sequence[str]:
     return _OF_COMMANDS if row.get("workload") == COMMAND.name else ()
 
 
-def rows_of(attempts: Iterable[ShardPath], kept: Callable[[Row], Row] = dict) -> dict[str, Row]:
-    """Return by point the row that counts, with its shard as the key `_shard`.
+def rows_of(
+    attempts: Iterable[ShardPath],
+    columns: Sequence[str] | None = None,
+    kept: Callable[[Row], Row] = dict,
+) -> dict[str, Row]:
+    """Return by point the row that counts, with the asked cells and its shard as the key `_shard`.
 
     `kept` returns what of a row is kept: whole rows of a large sweep fill a login node's memory.
     """
-    rows: dict[str, Row] = {}
+    counting: dict[str, Row] = {}
     for shard in attempts:
-        for row in shards.scan_shard(shard)[1]:
+        for row in read_rows([shard], columns):
             row["_shard"] = shard
-            before = rows.get(row["point_id"], row)["status"]
+            before = counting.get(row["point_id"], row)["status"]
             if rank(PointStatus(row["status"])) >= rank(PointStatus(before)):
-                rows[row["point_id"]] = kept(row)
-    return rows
+                counting[row["point_id"]] = kept(row)
+    return counting
+
+
+def told_rows(attempts: Iterable[ShardPath]) -> dict[str, Row]:
+    """Return by point what messages tell of the row that counts."""
+    return rows_of(attempts, (*TOLD, *_OF_COMMANDS), told_of)
 
 
 def told_of(row: Row) -> Row:
@@ -203,7 +190,7 @@ def failures_of(
     attempts: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS
 ) -> list[FailureGroup]:
     """Group the points of shards that were not measured by reason."""
-    rows = rows_of(attempts, told_of).values()
+    rows = told_rows(attempts).values()
     return failures_in((row for row in rows if row["status"] not in WELL), maps)
 
 

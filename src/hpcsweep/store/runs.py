@@ -20,6 +20,7 @@ from hpcsweep.errors import HpcsweepError, ResultsError, SpecError, UsageError
 from hpcsweep.files import regular_bytes
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, outcomes
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -241,7 +242,8 @@ def listed(sweep_dir: SweepDir) -> list[Listed]:
     """Return the runs of a sweep, with functions that read their points' statuses."""
 
     def look(item: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
-        return item.planned(), ledger.statuses(item.dir), outcomes.doubts_in(item.dir.shards())
+        doubts = outcomes.doubts_in(read_rows(item.dir.shards(), outcomes.DOUBTS))
+        return item.planned(), ledger.statuses(item.dir), doubts
 
     return [Listed(item, partial(look, item)) for item in runs_of(sweep_dir)]
 

@@ -1,14 +1,15 @@
-"""Appends rows to the shard of an attempt; reads the intact rows of damaged shards.
+"""Writes the rows of an attempt into its shard; computes and checks their checksums.
 
 The commit protocol: a shard has one writer. For each point it writes the layer rows, the raw
 samples, and last the overall row, each block with one `write()`. The overall row holds the places
-of its blocks and ends in a checksum over headers, blocks and itself (`store.seals`); a point
-without such a row is not measured. So a kill loses at most the point that was being measured, and
-readers need no lock: they take complete rows and report the others. `fsync` runs at most once a
-second and at the end; it guards against a machine that dies, since a killed process loses nothing
-that it wrote.
+of its blocks and ends in a checksum over headers, blocks and itself; a point without such a row is
+not measured. So a kill loses at most the point that was being measured, and readers (`row_reader`)
+need no lock. `fsync` runs at most once a second and at the end; it guards against a machine that
+dies, since a killed process loses nothing that it wrote.
 
-A line is a row: cells never hold line breaks (`columns.cell`).
+The checksum covers the header of `overall.csv`, the row's layer rows with their header, its
+samples, and the row's own text. So a row is never read by the names of other columns. A line is a
+row: cells never hold line breaks (`columns.cell`).
 """
 
 from __future__ import annotations
@@ -16,16 +17,12 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 import time
-from collections import defaultdict
+import zlib
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import compress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hpcsweep import files
 from hpcsweep.catalog.columns import (
     LAYER_COLUMNS,
     SAMPLE_COLUMNS,
@@ -36,12 +33,9 @@ from hpcsweep.catalog.columns import (
 )
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
-from hpcsweep.store import seals
-from hpcsweep.store.seals import cannot_read
-from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
@@ -49,13 +43,9 @@ if TYPE_CHECKING:
     from hpcsweep.catalog.columns import Row
     from hpcsweep.store.folders import ShardPath
 
-_ID: Final = 16  # digits of the id of a point
-_HEX: Final = frozenset(b"0123456789abcdef")
-_STATUS: Final = {status.encode(): status for status in PointStatus}
-_KEY: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
-_SYNC_SECONDS: Final = 1.0  # rows that a crash of the machine may cost
-_HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
-_ENDS: Final = (*SHARD_COLUMNS[:2], SHARD_COLUMNS[-1])  # in every version
+Names = tuple[str, ...]
+# rows that a crash of the machine may cost; each sync may take 10 ms and more on a network disk
+_SYNC_SECONDS: Final = 1.0
 _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 
 
@@ -69,9 +59,9 @@ class ShardWriter:
 
     def __init__(self, shard: ShardPath) -> None:
         self._files = {
-            "overall": _Appender(shard.overall, _HEADER_LINE),
-            "layers": _Appender(shard.layers, seals.header(LAYER_COLUMNS)),
-            "samples": _Appender(shard.samples, seals.header(SAMPLE_COLUMNS)),
+            "overall": _Appender(shard.overall, header(SHARD_COLUMNS)),
+            "layers": _Appender(shard.layers, header(LAYER_COLUMNS)),
+            "samples": _Appender(shard.samples, header(SAMPLE_COLUMNS)),
         }
         try:
             self._files["overall"].open()
@@ -221,127 +211,43 @@ class _Appender:
                 raise cannot_write(self._path, error) from error
 
 
-class RowKey(NamedTuple):
-    """The two cells of a row that `status` counts."""
+class Heads(NamedTuple):
+    """The columns of a shard's rows, and of its layer rows."""
 
-    point_id: str
-    status: PointStatus
-
-
-@dataclass
-class Shard:
-    """The readable rows of one attempt in file order, and messages about the others."""
-
-    path: ShardPath
-    columns: tuple[str, ...] = ()
-    layer_columns: tuple[str, ...] = ()
-    rows: list[Row] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)  # what cannot be read for now
-    taken: int = 0  # rows whose checksums fit
-    left_out: int = 0  # complete lines that are damaged
-    torn: bool = False  # the last line is not complete: being written, or its writer was killed
+    columns: Names
+    layers: Names = ()
 
 
-def complete_lines(path: Path) -> list[bytes]:
-    """Return the complete lines of a shard, its header first."""
-    try:
-        return files.regular_bytes(path).split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise cannot_read(path, error) from error
+OURS: Final = Heads(SHARD_COLUMNS, LAYER_COLUMNS)
 
 
-def keys_in(lines: Iterable[bytes]) -> list[RowKey]:
-    """Return point ids and statuses of complete lines, for `status`.
-
-    Only the two leading cells are parsed, for speed. Lines that begin with an id and a status
-    count; `collect` checks the rest.
-    """
-    keys = []
-    for line in lines:
-        key = _KEY(line)
-        if key and key[2] in _STATUS and b"\0" not in line:
-            keys.append(RowKey(key[1].decode(), _STATUS[key[2]]))
-    return keys
+def header(names: Names) -> bytes:
+    """Return the first line of a file with these columns."""
+    return ",".join(names).encode() + b"\n"
 
 
-def ends_in(lines: Sequence[bytes]) -> list[float]:
-    """Return when the points of rows ended, in seconds since the epoch; a header comes first."""
-    ends = []
-    for row in csv.DictReader(line.decode("utf-8", "replace") for line in lines):
-        with suppress(KeyError, TypeError, ValueError):  # another version, or a damaged row
-            began = datetime.fromisoformat(row["started_at"]).timestamp()
-            ends.append(began + float(row["wall_s"]))
-    return ends
+@lru_cache  # shards have the same few headers
+def names_in(line: bytes) -> Names:
+    """Return the column names in a header line, which may be damaged."""
+    return tuple(line.decode("utf-8", "replace").removesuffix("\n").split(","))
 
 
-def read_keys(path: Path) -> list[RowKey]:
-    """Return point ids and statuses of the complete rows of a shard."""
-    return keys_in(complete_lines(path))
+def seal(text: bytes, heads: Heads, layers: bytes, samples: bytes) -> bytes:
+    """Return the checksum of a row: `text` is its line up to the last comma, included."""
+    crc = zlib.crc32(layers, _start(heads, with_layers=bool(layers)))
+    return b"%08x" % zlib.crc32(text, zlib.crc32(samples, crc))
 
 
-def keys_of(attempts: Iterable[ShardPath]) -> Iterator[RowKey]:
-    """Yield the point ids and statuses of several shards."""
-    for shard in attempts:
-        yield from read_keys(shard.overall)
+def fits(line: bytes, heads: Heads, layers: bytes, samples: bytes) -> bool:
+    """Say whether a row's checksum fits its text, its blocks and these headers."""
+    text, comma, checksum = line.rpartition(b",")
+    return checksum == seal(text + comma, heads, layers, samples)
 
 
-def read_shard(shard: ShardPath) -> Shard:
-    """Return the complete rows of a shard, and messages about damaged lines; as `scan_shard`."""
-    result, rows = scan_shard(shard)
-    result.rows = list(rows)
-    return result
-
-
-def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[Row]]:
-    """Return a shard without its rows, and its complete rows one by one: all would fill the memory.
-
-    Messages about damaged lines come while the rows are read. A row has its filled cells, and three
-    keys beside them: `_line`, its text, `_at`, the number of that line, and `_byte`, where that
-    begins. Any other cell is an empty text.
-    Without a header, rows and layer rows have the columns of this version, which their checksums
-    prove. `Unread` where a file cannot be opened.
-    """
-    try:
-        *lines, rest = files.regular_bytes(shard.overall).split(b"\n")
-    except OSError as error:
-        raise cannot_read(shard.overall, error) from error
-    names = seals.names_in(lines[0]) if lines else ()
-    has_head = (*names[:2], *names[-1:]) == _ENDS
-    columns = names if has_head else SHARD_COLUMNS
-    result = Shard(shard, columns, _layer_columns(shard), torn=bool(rest))
-    return result, _rows(result, lines, first=int(has_head))
-
-
-def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[Row]:
-    """Yield the rows of a shard from its first line after the header on; note what is damaged."""
-    byte = sum(len(line) + 1 for line in lines[:first])
-    for number, line in enumerate(lines[first:], 1 + first):
-        row, problem = _parse(line, shard.columns) if line else (None, "")
-        if row is not None:
-            row["_line"] = line
-            row["_at"] = number
-            row["_byte"] = byte
-            yield row
-        elif problem:
-            what = f"row{_of_point(line)} left out: {problem}"
-            shard.problems.append(f"{shard.path.overall}:{number}: {what}")
-            shard.left_out += 1
-        byte += len(line) + 1
-
-
-def _layer_columns(shard: ShardPath) -> tuple[str, ...]:
-    """Return the columns of a shard's layer rows, without a header this version's."""
-    try:
-        with files.open_regular(shard.layers) as file:
-            names = seals.names_in(file.readline())
-    except FileNotFoundError:
-        return LAYER_COLUMNS
-    except OSError as error:
-        raise cannot_read(shard.layers, error) from error
-    return names if "point_id" in names else LAYER_COLUMNS
+@lru_cache
+def _start(heads: Heads, *, with_layers: bool) -> int:
+    crc = zlib.crc32(header(heads.columns))
+    return zlib.crc32(header(heads.layers), crc) if with_layers else crc
 
 
 def split(line: bytes) -> list[str]:
@@ -364,34 +270,9 @@ def joined(values: Sequence[str]) -> str:
 def sealed(texts: list[str], layers: bytes, samples: bytes) -> bytes:
     """Return the line of a row: its cells, and their checksum as the last one."""
     line = f"{joined(texts)},".encode()
-    return line + seals.seal(line, seals.OURS, layers, samples) + b"\n"
+    return line + seal(line, OURS, layers, samples) + b"\n"
 
 
 def _block(rows: Sequence[Mapping[str, object] | list[str]], columns: Sequence[str]) -> bytes:
     lines = (joined(row if isinstance(row, list) else cells(row, columns)) for row in rows)
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
-    if b"\0" in line:
-        return None, "NUL bytes"
-    try:
-        values = split(line)
-    except (csv.Error, UnicodeDecodeError) as error:
-        return None, f"not CSV ({error})"
-    if len(values) != len(columns):
-        return None, f"{len(values)} cells instead of {len(columns)}"
-    # most cells are empty, and take no room
-    row: Row = defaultdict(str, compress(zip(columns, values, strict=True), values))
-    point_id = row["point_id"]
-    if len(point_id) != _ID or not _HEX.issuperset(point_id.encode()):
-        return None, "no point id"
-    if row["status"].encode() not in _STATUS:
-        return None, f"unknown status '{row['status']}'"
-    return row, ""
-
-
-def _of_point(line: bytes) -> str:
-    """Return the point of a damaged line for a message; empty if the line begins with no id."""
-    begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
-    return f" (point {line[:_ID].decode()})" if begins else ""

@@ -290,10 +290,8 @@ def _counted(points: Counter[str]) -> str:
 
 def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
     """Return the cell `own_files` of the row that counts, of each point that has one."""
-
-    def kept(row: Mapping[str, Any]) -> dict[str, str]:
-        return {"status": row["status"], "own_files": row.get("own_files", "")}
-
-    rows = outcomes.rows_of(sweep_dir.shards(), kept)
-    profiled = PointStatus.PROFILED
-    return {name: row["own_files"] for name, row in rows.items() if row["status"] != profiled}
+    digests = {}
+    for name, row in outcomes.rows_of(sweep_dir.shards(), ("own_files",)).items():
+        if row["status"] != PointStatus.PROFILED:
+            digests[name] = row.get("own_files", "")
+    return digests

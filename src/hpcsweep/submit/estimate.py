@@ -23,8 +23,9 @@ from hpcsweep.catalog.limits import is_impossible, number
 from hpcsweep.catalog.sharing import network_of
 from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
-from hpcsweep.store import folders, shards
+from hpcsweep.store import folders
 from hpcsweep.store.folders import ShardPath, SweepDir
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import passes
 from hpcsweep.submit.passes import Operations, Peaks
@@ -265,7 +266,7 @@ def past_times(sweep_dir: SweepDir, peaks: Peaks) -> list[PastTime]:
 
 def walls(sweep_dir: SweepDir) -> dict[str, float]:
     """Return the seconds that the points of a sweep took when they were last measured, by id."""
-    rows = (row for shard in sweep_dir.shards() for row in shards.scan_shard(shard)[1])
+    rows = read_rows(sweep_dir.shards(), ("valid", "wall_s"))
     return {row["point_id"]: number(row, "wall_s") for row in rows if _is_valid(row)}
 
 
@@ -310,5 +311,5 @@ def _rows(sweep_dir: SweepDir, peaks: Peaks) -> Iterator[tuple[ShardPath, Row]]:
     for manifest in reversed(sweep_dir.manifests()):
         if (manifest.workload or peaks.workload, manifest.gpu or peaks.device) == asked:
             for shard in sweep_dir.shards_of(manifest.id):
-                for row in shards.read_shard(shard).rows:
+                for row in read_rows([shard], columns=None):
                     yield shard, row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +12,12 @@ from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import EXIT_INTERRUPTED, ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store import runs, shards
+from hpcsweep.store import runs
 from hpcsweep.store.collect.collector import tables_of
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
+from hpcsweep.store.row_reader import read_rows, table_rows
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import compare, steps
 from hpcsweep.submit.request import DEFAULT, Options, Request, make, points_of
@@ -107,9 +107,9 @@ def _invalid(sweep_dir: SweepDir) -> frozenset[str]:
     collected, _notes = tables_of(sweep_dir)
     if not collected.overall.exists():
         return frozenset()
-    with collected.overall.open(newline="", encoding="utf-8") as file:
-        ok = (row for row in csv.DictReader(file) if row["status"] == PointStatus.OK)
-        return frozenset(row["point_id"] for row in ok if doubts_of(row))
+    rows = table_rows(collected.overall, ("point_id", "status", "valid", "flags"))
+    ok = (row for row in rows if row["status"] == PointStatus.OK)
+    return frozenset(row["point_id"] for row in ok if doubts_of(row))
 
 
 def _named(
@@ -176,12 +176,12 @@ def _requests(
 
 def _profile_of_points(sweep_dir: SweepDir) -> dict[str, str]:
     """Return the profile of the last row of each point, profiled rows left out."""
-    return {
-        key.point_id: manifest.profile
-        for manifest in sweep_dir.manifests()
-        if not manifest.is_profiled
-        for key in shards.keys_of(sweep_dir.shards_of(manifest.id))
-    }
+    last = {}
+    for manifest in sweep_dir.manifests():
+        if not manifest.is_profiled:
+            for row in read_rows(sweep_dir.shards_of(manifest.id)):
+                last[row["point_id"]] = manifest.profile
+    return last
 
 
 def _profile(name: str, manifest: Manifest) -> Profile:

@@ -33,9 +33,10 @@ from hpcsweep.catalog.gpus import vendor
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.store import ledger, locks, outcomes, shards
+from hpcsweep.store import ledger, locks, outcomes
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import compare, draft
 from hpcsweep.submit.check_inputs import check_inputs
@@ -211,7 +212,8 @@ def _tell_nothing_left(job: Submit) -> int:
     settled = Counter(job.left_out.settled)
     live = settled.pop(LIVE, 0)
     before = PointTally(settled)
-    doubts = {name: why for name, why in outcomes.doubts_in(job.counts.shards()).items() if why}
+    rows = read_rows(job.counts.shards(), outcomes.DOUBTS)
+    doubts = {name: why for name, why in outcomes.doubts_in(rows).items() if why}
     if doubts:
         ids = (point.point_id for point in job.request.points())
         before.doubt(doubts[point_id] for point_id in ids if point_id in doubts)
@@ -283,7 +285,7 @@ def _measure(job: Submit) -> int:
 
 
 def _tell_disturbed(sweep_dir: SweepDir, attempts: Sequence[ShardPath]) -> None:
-    rows = outcomes.rows_of(attempts, outcomes.told_of).values()
+    rows = outcomes.told_rows(attempts).values()
     if disturbance := outcomes.disturbance(sweep_dir, rows):
         messages.warning(f"{sweep_dir.name}: {disturbance}")
 
@@ -298,8 +300,9 @@ def _hint(sweep_dir: SweepDir, by_status: Mapping[str, int]) -> str:
 def _exit_code(job: Submit, measured: Mapping[str, int]) -> int:
     """Return 0 when every point asked for is final and none failed."""
     if sum(measured.values()) < job.points:  # whoever died before it told has its rows
-        rows = dict(shards.keys_of(job.sweep_dir.shards_of(job.submission.id)))
-        measured = Counter(rows.values())
+        rows = read_rows(job.sweep_dir.shards_of(job.submission.id))
+        last = {row["point_id"]: row["status"] for row in rows}
+        measured = Counter(last.values())
     if sum(measured.values()) < job.points or LIVE in job.left_out.settled:
         return Incomplete.exit_code
     return PointsFailed.exit_code if FAILED & {*measured, *job.left_out.settled} else 0

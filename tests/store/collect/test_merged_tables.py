@@ -12,7 +12,7 @@ import pytest
 import resultsfolder
 from benchmarks import collect as benchmark
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
-from hpcsweep.store import seals, shards
+from hpcsweep.store import shards
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
 from resultsfolder import SWEEP, overall, reseal
@@ -123,7 +123,7 @@ def measure_newer_layers(shard: ShardPath, points: list[Point]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "LAYER_COLUMNS", names)
         patch.setattr(shards, "check_declared", lambda *_: None)
-        patch.setattr(seals, "OURS", seals.OURS._replace(layers=names))
+        patch.setattr(shards, "OURS", shards.OURS._replace(layers=names))
         with shards.ShardWriter(shard) as writer:
             for point in points:
                 layer = resultsfolder.layer_of(point, "conv1", 1.5)

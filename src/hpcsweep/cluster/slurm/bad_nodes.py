@@ -17,7 +17,8 @@ from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import attempt, shards, typed_json
+from hpcsweep.store import attempt, typed_json
+from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _rowless(sweep_dir: SweepDir) -> Iterator[ShardPath]:
             small = shard.overall.stat().st_size < _SMALL
         except OSError:
             continue
-        if small and not shards.read_keys(shard.overall):
+        if small and not any(read_rows([shard])):
             yield shard
 
 

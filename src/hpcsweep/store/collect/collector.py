@@ -8,7 +8,6 @@ Where nothing changed, nothing is read. Nothing here imports pandas or pydantic:
 from __future__ import annotations
 
 import atexit
-import csv
 import shutil
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Final
 
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
+from hpcsweep.store import chunk_file, locks, outcomes, runs
 from hpcsweep.store.collect import incremental, merge, merged_tables
 from hpcsweep.store.collect.merge import Pool, TableRow
 from hpcsweep.store.collect.merged_tables import TablePlan, Written
@@ -30,8 +29,7 @@ from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
 from hpcsweep.store.manifest import IMPORT, Manifest
 from hpcsweep.store.outcomes import PointTally
-from hpcsweep.store.seals import Blocks
-from hpcsweep.store.shards import Shard
+from hpcsweep.store.row_reader import Blocks, Shard, read_rows, scan_shard, table_rows
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -120,14 +118,12 @@ def _made_aside(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
 
 def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
     """Return the attempts that have rows in the table, and whose shards are gone."""
+    path = sweep_dir.details if sweep_dir.details.exists() else sweep_dir.overall
+    named = set()
     try:
-        path = sweep_dir.details if sweep_dir.details.exists() else sweep_dir.overall
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = csv.reader(file)
-            header = next(rows, [])
-            submission, *numbers = map(header.index, ("submission", "chunk", "attempt"))
-            named = {f"{row[submission]}/{'.'.join(row[at] for at in numbers)}" for row in rows}
-    except (OSError, ValueError, IndexError, csv.Error):
+        for row in table_rows(path, ("submission", "chunk", "attempt")):
+            named.add(f"{row['submission']}/{row['chunk']}.{row['attempt']}")
+    except ResultsError:
         return set()  # no table yet, or a damaged one: collect writes it anew
     there = (f"{one.submission}/{one.chunk}.{one.attempt}" for one in sweep_dir.shards())
     return named.difference(there)
@@ -175,7 +171,7 @@ class _Reading:
     def _read(self, shard: ShardPath, age: SubmissionOrder, blocks: Blocks) -> None:
         """Take the rows of a shard, and note what was left out."""
         try:
-            seen, rows = shards.scan_shard(shard)
+            seen, rows = scan_shard(shard)
         except ResultsError as error:
             self.shards.append(Shard(shard, unread=[str(error)]))
             return
@@ -256,10 +252,10 @@ def _destroyed(reading: _Reading, missing: set[str]) -> list[str]:
     """Return the missing points that damaged lines are of."""
     damaged = [seen.path for seen in reading.shards if seen.left_out]
     try:
-        keys = [*shards.keys_of(damaged)] if missing else []
+        rows = [*read_rows(damaged)] if missing else []
     except Unread:  # it was readable a moment ago; the next collect reports it
         return []
-    measured = {key.point_id for key in keys if key.status is not PointStatus.PROFILED}
+    measured = {row["point_id"] for row in rows if row["status"] is not PointStatus.PROFILED}
     return sorted(missing & measured)
 
 

@@ -21,10 +21,10 @@ from hpcsweep import catalog, sources
 from hpcsweep.catalog import limits
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import outcomes, seals, state
+from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder
-from hpcsweep.store.seals import Blocks, Heads
-from hpcsweep.store.shards import Shard
+from hpcsweep.store.row_reader import Blocks, Shard
+from hpcsweep.store.shards import Heads
 from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
@@ -94,7 +94,7 @@ class TableRow:
         """Return the layer rows and samples of its line; `ResultsError` as of `texts`."""
         layers = blocks.read(self.shard.layers, *self.places[2:4])
         samples = blocks.read(self.shard.samples, *self.places[4:])
-        if not seals.fits(line, Heads(self.columns, self.layer_columns), layers, samples):
+        if not shards.fits(line, Heads(self.columns, self.layer_columns), layers, samples):
             raise ResultsError("its checksum does not fit")
         return layers, samples
 

@@ -22,11 +22,11 @@ from typing import IO, Final
 from hpcsweep import files
 from hpcsweep.catalog import limits, short_table
 from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, OWN, SAMPLE_COLUMNS, cell
-from hpcsweep.store import outcomes, seals, shards
+from hpcsweep.store import outcomes, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.store.seals import Blocks, parse_block
+from hpcsweep.store.row_reader import Blocks, parse_block
 
 _UNTOLD: Final = {*COMMIT, "_line", "_at", "_byte", "source"}
 
@@ -72,8 +72,8 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
         overall, details, layers, samples = every = [
             stack.enter_context(files.replacing(path)) for path in sweep_dir.merged()
         ]
-        layers.write(seals.header((*layer_columns, *short_table.OF_POINT)))
-        samples.write(seals.header(SAMPLE_COLUMNS))
+        layers.write(shards.header((*layer_columns, *short_table.OF_POINT)))
+        samples.write(shards.header(SAMPLE_COLUMNS))
         blocks = stack.enter_context(Blocks())
         write_row = _row_writer(overall, details, winners, plan)
         for row in winners:
@@ -115,7 +115,7 @@ def _row_writer(
     split = short_table.split(filled, merge.named_axes(winners), *own)
     tables = []
     for file, names in zip((overall, details), split, strict=True):
-        file.write(seals.header(names))
+        file.write(shards.header(names))
         tables.append((file, operator.itemgetter(*names)))
 
     def write(row: TableRow, line: bytes) -> Mapping[str, str]:

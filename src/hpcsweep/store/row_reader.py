@@ -1,0 +1,253 @@
+"""Reads rows: the cells that are asked for, of shards; whole rows with their places, for `collect`.
+
+Readers need no lock: they take complete rows and leave out others, of which `scan_shard` tells.
+Checksums are compared by `collect` alone, since each costs reading the row's blocks.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import IO, TYPE_CHECKING, Final
+
+from hpcsweep import files
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
+from hpcsweep.errors import ResultsError
+from hpcsweep.store import shards
+from hpcsweep.store.state import PointStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.store.folders import ShardPath
+
+KEY: Final = ("point_id", "status")
+_ID: Final = 16  # digits of the id of a point
+_HEX: Final = frozenset(b"0123456789abcdef")
+_STATUS: Final = {status.encode(): status for status in PointStatus}
+_BEGINNING: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
+_ENDS: Final = (*KEY, SHARD_COLUMNS[-1])  # of the columns, in every version
+csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters
+
+
+def read_rows(attempts: Iterable[ShardPath], columns: Sequence[str] | None = KEY) -> Iterator[Row]:
+    """Yield the rows of shards, oldest first, with those of the asked cells that are filled.
+
+    Without `columns` all cells are asked for. `point_id` and `status` are always there. Where no
+    others are asked for, lines that begin with them count, whatever follows: so `status` looks
+    through 300,000 rows in a second. Else lines with too few cells, or too many, are left out.
+    `Unread` where a shard cannot be read now; one that is not there has no rows.
+    """
+    for shard in attempts:
+        yield from rows_in(complete_lines(shard.overall), columns)
+
+
+def rows_in(lines: Sequence[bytes], columns: Sequence[str] | None = KEY) -> Iterator[Row]:
+    """Yield the rows of a shard's complete lines, its header first, as `read_rows`."""
+    names, first = _header(lines)
+    if columns is None:
+        for line in lines[first:]:
+            whole, _problem = _parse(line, names)
+            if whole is not None:
+                yield whole
+        return
+    # from the end of a line, since most of what is asked for often stands there
+    places = {name: names.index(name) - len(names) for name in columns if name in names[2:]}
+    depth = -min(places.values(), default=0)
+    for line in lines:
+        begins = _BEGINNING(line)
+        if not begins or begins[2] not in _STATUS or b"\0" in line:
+            continue
+        row: Row = {"point_id": begins[1].decode(), "status": _STATUS[begins[2]]}
+        if depth:
+            cells = _last_cells(line, depth, len(names))
+            if not cells:
+                continue
+            for name, place in places.items():
+                if cells[place]:
+                    row[name] = cells[place]
+        yield row
+
+
+def _last_cells(line: bytes, depth: int, cells: int) -> list[str]:
+    """Return at least the last cells of a line; none where it has not as many as its shard."""
+    text = line.decode("utf-8", "replace")
+    if '"' in text:  # a comma may be part of a cell
+        values = next(csv.reader([text]))
+        return values if len(values) == cells else []
+    return text.rsplit(",", depth) if text.count(",") == cells - 1 else []
+
+
+def table_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the asked cells of the rows of a merged table.
+
+    `ResultsError` where it lacks a column, or is damaged; the next collect writes it anew.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                yield {name: row[name] for name in columns}
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise ResultsError(f"{path}: cannot be read ({error})") from error
+
+
+@dataclass
+class Shard:
+    """The readable rows of one attempt in file order, and messages about the others."""
+
+    path: ShardPath
+    columns: tuple[str, ...] = ()
+    layer_columns: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  # what cannot be read for now
+    taken: int = 0  # rows whose checksums fit
+    left_out: int = 0  # complete lines that are damaged
+    torn: bool = False  # the last line is not complete: being written, or its writer was killed
+
+
+def complete_lines(path: Path) -> list[bytes]:
+    """Return the complete lines of a shard, its header first."""
+    try:
+        return files.regular_bytes(path).split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise files.cannot_read(path, error) from error
+
+
+def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[Row]]:
+    """Return a shard without its rows, and its complete rows one by one: all would fill the memory.
+
+    Messages about damaged lines come while the rows are read. A row has its filled cells, and three
+    keys beside them: `_line`, its text, `_at`, the number of that line, and `_byte`, where that
+    begins. Any other cell is an empty text.
+    Without a header, rows and layer rows have the columns of this version, which their checksums
+    prove. `Unread` where a file cannot be opened.
+    """
+    try:
+        *lines, rest = files.regular_bytes(shard.overall).split(b"\n")
+    except OSError as error:
+        raise files.cannot_read(shard.overall, error) from error
+    columns, first = _header(lines)
+    result = Shard(shard, columns, _layer_columns(shard), torn=bool(rest))
+    return result, _rows(result, lines, first)
+
+
+def _header(lines: Sequence[bytes]) -> tuple[shards.Names, int]:
+    """Return the columns of a shard's lines, and the place of its first row."""
+    names = shards.names_in(lines[0]) if lines else ()
+    is_header = (*names[:2], *names[-1:]) == _ENDS
+    return (names, 1) if is_header else (SHARD_COLUMNS, 0)
+
+
+def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[Row]:
+    """Yield the rows of a shard from its first line after the header on; note what is damaged."""
+    byte = sum(len(line) + 1 for line in lines[:first])
+    for number, line in enumerate(lines[first:], 1 + first):
+        row, problem = _parse(line, shard.columns) if line else (None, "")
+        if row is not None:
+            row["_line"] = line
+            row["_at"] = number
+            row["_byte"] = byte
+            yield row
+        elif problem:
+            what = f"row{_of_point(line)} left out: {problem}"
+            shard.problems.append(f"{shard.path.overall}:{number}: {what}")
+            shard.left_out += 1
+        byte += len(line) + 1
+
+
+def _layer_columns(shard: ShardPath) -> tuple[str, ...]:
+    """Return the columns of a shard's layer rows, without a header this version's."""
+    try:
+        with files.open_regular(shard.layers) as file:
+            names = shards.names_in(file.readline())
+    except FileNotFoundError:
+        return LAYER_COLUMNS
+    except OSError as error:
+        raise files.cannot_read(shard.layers, error) from error
+    return names if "point_id" in names else LAYER_COLUMNS
+
+
+def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
+    if b"\0" in line:
+        return None, "NUL bytes"
+    try:
+        values = shards.split(line)
+    except (csv.Error, UnicodeDecodeError) as error:
+        return None, f"not CSV ({error})"
+    if len(values) != len(columns):
+        return None, f"{len(values)} cells instead of {len(columns)}"
+    # most cells are empty, and take no room
+    row: Row = defaultdict(str, compress(zip(columns, values, strict=True), values))
+    point_id = row["point_id"]
+    if len(point_id) != _ID or not _HEX.issuperset(point_id.encode()):
+        return None, "no point id"
+    if row["status"].encode() not in _STATUS:
+        return None, f"unknown status '{row['status']}'"
+    return row, ""
+
+
+def _of_point(line: bytes) -> str:
+    """Return the point of a damaged line for a message; empty if the line begins with no id."""
+    begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
+    return f" (point {line[:_ID].decode()})" if begins else ""
+
+
+class Blocks:
+    """Reads blocks of rows from many files, of which at most `limit` are open at a time."""
+
+    def __init__(self, limit: int = 96) -> None:
+        self._limit = limit
+        self._open: dict[Path, IO[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open = {}
+
+    def read(self, path: Path, offset: int, length: int) -> bytes:
+        """Return the lines at a place in a file.
+
+        `ResultsError` where that place or the file does not exist, `Unread` where it cannot be read
+        now.
+        """
+        if not length:
+            return b""
+        try:
+            file = self._file(path)
+            # a damaged row may name any place: never ask for more than there is
+            inside = offset >= 0 and 0 < length <= os.fstat(file.fileno()).st_size - offset
+            file.seek(offset if inside else 0)
+            block = file.read(length if inside else 0)
+        except OSError as error:
+            raise files.cannot_read(path, error) from error
+        if len(block) != length:  # what is in it the checksum of its row proves
+            raise ResultsError(f"{path}: has no {length} bytes at byte {offset}: damaged")
+        return block
+
+    def _file(self, path: Path) -> IO[bytes]:
+        """Return an open file; where too many are open, close the least recently used."""
+        file = self._open.pop(path, None) or files.open_regular(path)
+        self._open[path] = file  # at the end, as the one used last
+        if len(self._open) > self._limit:
+            self._open.pop(next(iter(self._open))).close()
+        return file
+
+
+def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Return the rows of a block by column name."""
+    for values in csv.reader(io.StringIO(block.decode("utf-8", "replace"))):
+        yield dict(zip(columns, values, strict=False))
