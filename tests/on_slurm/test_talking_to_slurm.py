@@ -162,7 +162,7 @@ def test_single_tasks_of_an_array_are_cancelled(cluster: Lab, send: Send):
     """A task, a range of tasks, or all: the others go on."""
     array = send("exec sleep 600", "--array=0-5", "-p", "v100")
     _queued([array], ChunkState.RUNNING, 6)
-    slurm.cancel([JobId.of(array.job, 5), f"{array}_[0,2-3]"])
+    slurm.cancel([JobId.numbered(array.job, 5), f"{array}_[0,2-3]"])
     gone = _queued([array], ChunkState.CANCELLED, 4)
     assert sorted(job.id.task for job in gone) == [0, 2, 3, 5]
     slurm.cancel([array])

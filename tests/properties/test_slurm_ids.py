@@ -30,7 +30,7 @@ def test_any_list_of_tasks_is_read_without_making_it_longer(text: str):
 @given(numbers, st.none() | numbers)
 def test_an_id_that_was_made_is_read_back(job: int, task: int | None):
     """`of` and `parse_id` are inverse, with and without a task."""
-    made = JobId.of(job, task)
+    made = JobId.numbered(job, task)
     assert parse_id(str(made)) == made
 
 

@@ -97,24 +97,24 @@ def _images(script: str) -> list[str]:
         text = Path(script).read_bytes()[:_SCRIPT]
         if text.startswith(b"#!"):
             folder = str(Path(script).parent).encode()
-            here = text.replace(b'$(dirname "$0")', folder).decode(errors="replace")
-            return _IMAGE.findall(here)
+            script = text.replace(b'$(dirname "$0")', folder).decode(errors="replace")
+            return _IMAGE.findall(script)
     return []
 
 
 def _gpu(profile: Profile) -> Iterator[ProfileFinding]:
     """Check that the GPU of this job, or of this machine, is the one of the profile."""
-    here = this_machine.local_device()
+    device = this_machine.local_device()
     wanted = gpus.by_label(profile.gpu or "") or profile.gpu
-    if here.gpu == wanted:
-        yield ProfileFinding("ok", "gpu", here.gpu)
+    if device.gpu == wanted:
+        yield ProfileFinding("ok", "gpu", device.gpu)
     elif wanted not in {"cpu", "mps"}:
         who = "job" if profile.in_slurm else "machine"
-        has = "sees no GPU" if here.gpu in {"cpu", "mps"} else f"has: {here.gpu}"
-        why = f" ({here.unused})" if here.unused else ""
+        has = "sees no GPU" if device.gpu in {"cpu", "mps"} else f"has: {device.gpu}"
+        why = f" ({device.unused})" if device.unused else ""
         detail = f"this {who} {has}{why}; the profile's is {wanted}"
         correct = "correct `gres` and `constraint`" if profile.in_slurm else "correct `gpu`"
-        do = "; ".join(filter(None, (correct, here.remedy)))
+        do = f"{correct}; {device.remedy}" if device.remedy else correct
         yield ProfileFinding("fail", "gpu", detail, do, profile.where("gpu"))
 
 
@@ -161,13 +161,13 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     return findings
 
 
-def _device(here: LocalDevice) -> ProfileFinding:
+def _device(device: LocalDevice) -> ProfileFinding:
     """Tell what is measured here, and which GPU is not."""
-    if here.unused:
+    if device.unused:
         return ProfileFinding(
-            "warn", "device", f"sweeps run on the CPU: {here.unused}", here.remedy
+            "warn", "device", f"sweeps run on the CPU: {device.unused}", device.remedy
         )
-    name = "no GPU here: sweeps rehearse on the CPU" if here.gpu == "cpu" else here.gpu
+    name = "no GPU here: sweeps rehearse on the CPU" if device.gpu == "cpu" else device.gpu
     return ProfileFinding("ok", "device", name)
 
 
@@ -190,8 +190,8 @@ def _packages(of_jobs: set[str]) -> Iterator[ProfileFinding]:
     Those `of_jobs` are not needed here: jobs have a Python of their own.
     """
     lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
-    here = [name for name, lack in lacking.items() if not lack]
-    yield ProfileFinding("ok", "extras", ", ".join(here) or "none")
+    installed = [name for name, lack in lacking.items() if not lack]
+    yield ProfileFinding("ok", "extras", ", ".join(installed) or "none")
     for name, lack in lacking.items():
         if lack:
             detail = f"not here ({', '.join(lack)}); without it: {extras.EXTRAS[name].serves}"
@@ -215,16 +215,16 @@ def _torch() -> Iterator[ProfileFinding]:
         do = "install torch and torchvision together, as PyPI pairs them"
         yield ProfileFinding("fail", "torch import", error, do)
         return
-    seen = json.loads(printed.splitlines()[-1])
+    report = json.loads(printed.splitlines()[-1])
     yield ProfileFinding(
-        "ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}"
+        "ok", "torch import", f"{report['threads']} threads, oneDNN {report['mkldnn']}"
     )
-    if seen["refused"]:
-        yield ProfileFinding("fail", "gpu", seen["refused"], seen["do"])
-    elif seen["gpu"]:
-        yield ProfileFinding("ok", "gpu", f"{seen['gpu']}, cuDNN {seen['cudnn']}")
-    if seen["lacking"]:
-        detail = f"{seen['lacking']}; {this_machine.WITHOUT_TELEMETRY}"
+    if report["refused"]:
+        yield ProfileFinding("fail", "gpu", report["refused"], report["do"])
+    elif report["gpu"]:
+        yield ProfileFinding("ok", "gpu", f"{report['gpu']}, cuDNN {report['cudnn']}")
+    if report["lacking"]:
+        detail = f"{report['lacking']}; {this_machine.WITHOUT_TELEMETRY}"
         yield ProfileFinding("warn", "telemetry", detail)
 
 

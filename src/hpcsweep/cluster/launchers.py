@@ -26,7 +26,7 @@ class RunsHere(Protocol):
     def run(self, submission: SubmissionDir, profile: Profile, progress: Counts) -> LaunchResult:
         """Run every chunk to its end; tell `progress` of each new row.
 
-        When that says that time is over, end with the current points.
+        At the first Ctrl-C, finish the points that run within `kill_wait`; tell that, too.
         """
 
 

@@ -45,7 +45,8 @@ class PointState:
         missing = self.row.get("checks_missing")
         lacks = f"without {missing}" if missing else ""
         orphan = "orphan" if self.orphan else ""
-        return " ".join(filter(None, (orphan, self.row.get("flags"), lacks)))
+        words = [orphan, self.row.get("flags") or "", lacks]
+        return " ".join(word for word in words if word)
 
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""
@@ -59,11 +60,13 @@ class PointState:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
-        row = {name: cell for name, cell in self.row.items() if cell and isinstance(cell, str)}
-        where = {"log": str(self.log)} if self.log else {}
-        named = {"point_id": self.point_id, "label": self.label, "status": self.status}
-        orphan = {"orphan": "true"} if self.orphan else {}
-        return {**named, **row, **where, **orphan}
+        record = {"point_id": self.point_id, "label": self.label, "status": self.status}
+        record |= {name: cell for name, cell in self.row.items() if cell and isinstance(cell, str)}
+        if self.log:
+            record["log"] = str(self.log)
+        if self.orphan:
+            record["orphan"] = "true"
+        return record
 
     def text(self) -> str:
         """Return the point's cells, then its lines of the log."""
@@ -117,8 +120,8 @@ def named(points: Iterable[PointState], prefix: str) -> PointState:
     """Return the point whose id begins with `prefix`; `UsageError` unless there is exactly one."""
     fits = [point for point in points if point.point_id.startswith(prefix)]
     if len(fits) != 1:
-        some = ", ".join(point.point_id for point in fits[:3])
-        which = f"is the beginning of {len(fits)}: {some}" if fits else "is no point's id"
+        first_three = ", ".join(point.point_id for point in fits[:3])
+        which = f"is the beginning of {len(fits)}: {first_three}" if fits else "is no point's id"
         raise UsageError(f"'{prefix}' {which}; `hpcsweep show SWEEP` lists them")
     return fits[0]
 

@@ -96,18 +96,19 @@ class _Submission:
         rows = self.rows
         if not profiled and PointStatus.PROFILED not in rows.values():
             return rows.items()
-        return [
-            (point, status)
-            for point, status in rows.items()
-            if (status is PointStatus.PROFILED) is profiled
-        ]
+        counting = []
+        for point, status in rows.items():
+            if (status is PointStatus.PROFILED) is profiled:
+                counting.append((point, status))
+        return counting
 
     @cached_property
     def in_slurm(self) -> bool:
         """Whether chunks lack rows whose tasks may be in Slurm's queue."""
         if not self.sent.open_chunks:  # which is less to look through than the points
             return False
-        return any(point not in self.rows for ids in self.ids.values() for point in ids)
+        points = chain.from_iterable(self.ids.values())
+        return any(point not in self.rows for point in points)
 
 
 def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
@@ -144,15 +145,21 @@ def _sweep(
     groups: dict[str, list[_Submission]] = {}
     for submission in submissions:
         groups.setdefault(submission.label, []).append(submission)
-    sent = [(s.manifest.spec_sha256, chain.from_iterable(s.ids.values())) for s in submissions]
+    sent = []
+    for submission in submissions:
+        ids = chain.from_iterable(submission.ids.values())
+        sent.append((submission.manifest.spec_sha256, ids))
     orphans = runs.known_orphans(sweep_dir, sent)
     profiles = []
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
-        newest = [s for s in group if s.manifest.again == group[-1].manifest.again]
+        again = group[-1].manifest.again
+        newest = [submission for submission in group if submission.manifest.again == again]
         profiles.append(_profile(sweep_dir, label, newest, answer, orphans))
     avoided = list[bad_nodes.BadNode]()
     until = list[AdaptiveRun]()
-    rowless = [shard for submission in submissions for shard in submission.rowless]
+    rowless = list[ShardPath]()
+    for submission in submissions:
+        rowless += submission.rowless
     try:
         avoided = bad_nodes.current(sweep_dir, answer, rowless)
         until = [*rounds.read_rounds(sweep_dir).values()]

@@ -116,19 +116,19 @@ class JobTime:
         self._slowest = max(self._slowest, wall)
 
     @property
-    def left(self) -> float:
-        """Seconds that are left to measure."""
+    def seconds_left(self) -> float:
+        """What is left to measure."""
         return self.end - time.time()
 
     @property
-    def need(self) -> float:
-        """Seconds that the next point may need."""
+    def seconds_needed(self) -> float:
+        """What the next point may need."""
         return _MARGIN * max(self._usual, self._slowest)
 
     def fits(self) -> bool:
         """Say whether the next point fits; the first does: its estimate may be far too long."""
-        left = self.left
-        return self.need <= left or (not self.rows and left > 0)
+        seconds = self.seconds_left
+        return self.seconds_needed <= seconds or (not self.rows and seconds > 0)
 
     def taken(self, since: float) -> float:
         """Return the seconds that a point had since a moment, without the start of its worker."""

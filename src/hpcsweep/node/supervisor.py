@@ -231,8 +231,8 @@ class Attempt:
         """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
         if self._time.fits():
             return True
-        left = self._time.left
-        need = self._time.need
+        left = self._time.seconds_left
+        need = self._time.seconds_needed
         if not self._time.rows and self._shard.attempt:
             raise Incomplete(
                 f"{self._label(point) or point.point_id}: needs about {need:.0f} s, and a fresh "
@@ -279,7 +279,7 @@ class Attempt:
         """
         if len(points) > 1:
             self._short.sent(points)
-            half = self._time.left / 2  # the rest is for each of them alone
+            half = self._time.seconds_left / 2  # the rest is for each of them alone
             limit = min(self._manifest.run.point_timeout, todo.TOGETHER_LIMIT, half)
             return self._care.outcomes_of(points, self._tries, limit)
         outcome = self._outcome_of(points[0])

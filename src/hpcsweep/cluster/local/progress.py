@@ -12,9 +12,11 @@ from typing import Final
 from hpcsweep.store.state import FAILED
 from hpcsweep.text import cut, duration, shown
 
-_LINE_SECONDS: Final = 10.0  # between two lines
-_FEW: Final = 3  # points that say too little about the others
-_BAR: Final = 12  # characters
+# between two lines: the log of a night stays short, and nobody takes the silence for a hang
+_LINE_SECONDS: Final = 10.0
+# from fewer points nothing is said of the others, of which they may be no example
+_FEW: Final = 3
+_BAR: Final = 12  # characters, so that the counts fit 80 columns beside it
 _CLEAR: Final = "\r\x1b[J"  # of a terminal: from the start of this line on
 _UP: Final = "\x1b[F"
 
@@ -47,7 +49,7 @@ class Counts:
         self._expected = expected
         self._took: list[float] = []
         self._clock = clock
-        self._began = self._last = self._told = clock()
+        self._began = self._last = self._printed = clock()
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
@@ -72,8 +74,9 @@ class Counts:
         done = len(self._took)
         counted = f"{done}/{self._total} points, {self._failed} failed"
         elapsed = now - self._began
-        rest = time_left(self._took, now - self._last, self._total - done, self._expected - elapsed)
-        return f"{counted}, elapsed {duration(elapsed)}, left {rest}"
+        expected = self._expected - elapsed
+        left = time_left(self._took, now - self._last, self._total - done, expected)
+        return f"{counted}, elapsed {duration(elapsed)}, left {left}"
 
 
 class Lines(Counts):
@@ -81,8 +84,8 @@ class Lines(Counts):
 
     def tick(self) -> None:
         """Print a line if the last one is long ago."""
-        if self._clock() - self._told >= _LINE_SECONDS:
-            self._told = self._clock()
+        if self._clock() - self._printed >= _LINE_SECONDS:
+            self._printed = self._clock()
             _print(f"  {self.text()}; now {self._now}\n")
 
     def stopping(self, limit: float) -> None:

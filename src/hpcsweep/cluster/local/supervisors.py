@@ -34,12 +34,14 @@ from hpcsweep.store.outcomes import PointTally
 
 _LOGGER: Final = logging.getLogger(__name__)
 
-# A chunk is given up after so many starts without a new row.
+# A chunk is given up after so many starts without a new row: what the first two met may be an
+# accident, and the supervisor gives up a point that two attempts died of.
 _VAIN_STARTS: Final = 3
 # Between two looks at what the supervisors say: each look takes time from what is measured.
 _REST_SECONDS: Final = 0.01
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_END_SECONDS: Final = 5.0  # that a supervisor has to end its worker and itself
+# that a supervisor has to end its worker, for which it needs two at most, and itself
+_END_SECONDS: Final = 5.0
 
 
 @dataclass
@@ -79,8 +81,10 @@ def run(submission: SubmissionDir, profile: Profile, progress: Counts) -> Launch
 
 def _threads(workers: int) -> dict[str, str]:
     """Give each of several workers its share of the cores."""
+    if workers <= 1:
+        return {}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {environment.THREADS: str(max(1, (cores or 1) // workers))} if workers > 1 else {}
+    return {environment.THREADS: str(max(1, (cores or 1) // workers))}
 
 
 class _LocalRun:
@@ -97,7 +101,8 @@ class _LocalRun:
         self._env = {**os.environ, **env, **own}
         folders = self._env.get("PYTHONPATH")
         if folders:  # an empty entry is the working directory
-            self._env["PYTHONPATH"] = os.pathsep.join(filter(None, folders.split(os.pathsep)))
+            named = [folder for folder in folders.split(os.pathsep) if folder]
+            self._env["PYTHONPATH"] = os.pathsep.join(named)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
         self._stops = 0
@@ -106,8 +111,10 @@ class _LocalRun:
 
     def to_the_end(self, chunks: range) -> LaunchResult:
         """Start all chunks, and follow them until each has ended."""
-        here = threading.current_thread() is threading.main_thread()  # others hear no signals
-        before = {n: signal.signal(n, self._on_signal) for n in (_SIGNALS if here else ())}
+        handlers = {}
+        if threading.current_thread() is threading.main_thread():  # others hear no signals
+            for number in _SIGNALS:
+                handlers[number] = signal.signal(number, self._on_signal)
         try:
             for chunk in chunks:
                 self._start(chunk, vain=0)
@@ -123,7 +130,7 @@ class _LocalRun:
                     break
         finally:
             self._drop(*self._live.values())
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
         self._result.interrupted = self._stops > 0
         return self._result
@@ -150,13 +157,13 @@ class _LocalRun:
             self._finished(running)
             return
         *lines, running.buffer = (running.buffer + data).split(b"\n")
-        for told in json.loads(b"[%s]" % b",".join(lines)):  # at once: a point has two lines
-            if "status" in told:
-                self._result.tally.add(told["status"], told["doubts"])
+        for news in json.loads(b"[%s]" % b",".join(lines)):  # at once: a point has two lines
+            if "status" in news:
+                self._result.tally.add(news["status"], news["doubts"])
                 running.vain = 0
-                self._progress.point(told["status"])
-            if "begins" in told:
-                self._progress.begins(told["begins"])
+                self._progress.point(news["status"])
+            if "begins" in news:
+                self._progress.begins(news["begins"])
 
     def _finished(self, running: _Running) -> None:
         code = running.process.wait()
@@ -190,12 +197,14 @@ class _LocalRun:
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stops += 1
-        if self._stops == 1:
-            self._heard = True
-        wait = _END_SECONDS + self._kill_wait * (self._stops == 1)
-        self._killed_at = min(self._killed_at, time.monotonic() + wait)
+        is_first = self._stops == 1
+        self._heard = self._heard or is_first
+        patience = _END_SECONDS
+        if is_first:
+            patience += self._kill_wait
+        self._killed_at = min(self._killed_at, time.monotonic() + patience)
         for running in self._live.values():
-            if self._stops == 1:
+            if is_first:
                 running.process.terminate()
             else:
                 running.stdin.close()

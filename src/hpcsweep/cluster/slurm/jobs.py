@@ -55,7 +55,7 @@ class JobId:
     tasks: tuple[range, ...] = ()
 
     @classmethod
-    def of(cls, job: int, task: int | None = None) -> JobId:
+    def numbered(cls, job: int, task: int | None = None) -> JobId:
         """Make the id of a job or of an array's task."""
         return cls(f"{job}" if task is None else f"{job}_{task}", job, task)
 
@@ -68,7 +68,7 @@ class JobId:
         if not self.tasks or self.job is None:
             yield self
         for task in chain.from_iterable(self.tasks):
-            yield JobId.of(self.job or 0, task)
+            yield JobId.numbered(self.job or 0, task)
 
     def __str__(self) -> str:
         return self.text

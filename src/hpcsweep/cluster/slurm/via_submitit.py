@@ -183,8 +183,8 @@ def _more(profile: Profile) -> dict[str, str | bool]:
         word, *others = shlex.split(option)
         name, equals, value = word.partition("=")
         if others or not name.startswith("--"):
-            told = f"submitit takes --name=value or --name, not `{option}`"
-            raise ProfileError(f"{profile.path}: sbatch_options: {told}")
+            problem = f"submitit takes --name=value or --name, not `{option}`"
+            raise ProfileError(f"{profile.path}: sbatch_options: {problem}")
         found[name[2:]] = value if equals else True
     return found
 
