@@ -27,7 +27,8 @@ from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import todo
 from hpcsweep.forecast.training_data import SETTINGS
-from hpcsweep.submit import packing
+from hpcsweep.store.chunk_file import Chunk
+from hpcsweep.submit import draft
 from hpcsweep.submit import estimate
 
 
@@ -39,7 +40,7 @@ def measured_side_by_side(axes, name):
         for size in range(1, 9)
         for value in (1, 2)
     )
-    order = [point.axes[name] for point in packing.arranged(packing.Chunk(0, points, 1.0)).points]
+    order = [point.axes[name] for point in draft.arranged(Chunk(0, points, 1.0)).points]
     return order == sorted(order) or order == sorted(order, reverse=True)
 
 

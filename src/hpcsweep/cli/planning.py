@@ -70,7 +70,8 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    table = support.support_of(points, sweep, gpus, sources.folders_for(sweep.path))
+    cases = support.cases_of(sweep, points)
+    table = support.support_of(cases, gpus, sources.folders_for(sweep.path))
     record = {"support": {"sweep": sweep.name, **table.to_json()}}
     return Answer(record=lambda: record, text=lambda: _support_lines(table))
 

@@ -2,6 +2,16 @@
 
 It stands in the folder of the sweep, or in another one where only its figures or files are wanted.
 The manifest is written last: a folder without one is not a submission.
+
+One Slurm task measures one chunk, so many points share the cost of importing torch, and those of
+one network share a worker. What will be compared, the algorithms and the visits of one
+configuration, is a *block*: it stays in one chunk unless it alone exceeds the limit. A chunk ends
+where the next block would exceed its limit.
+
+Inside a chunk one visit follows the other, each in a worker of its own, so that the visits of a
+point lie as far apart as the chunk allows. A visit takes the networks in random order, of each the
+configurations, of each the algorithms: so a drift of the machine meets all alike, a worker still
+builds a network once, and what will be compared lies side by side.
 """
 
 from __future__ import annotations
@@ -12,21 +22,23 @@ import math
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files, messages, sources
-from hpcsweep.catalog.sharing import worker_key
+from hpcsweep.catalog import VISIT
+from hpcsweep.catalog.sharing import network_of, worker_key
 from hpcsweep.errors import Refused
+from hpcsweep.point import Point
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, own_files, runs
+from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.manifest import Manifest, RunSettings, masked
-from hpcsweep.submit import packing
 from hpcsweep.submit.compare import LeftOut, unmeasured
 from hpcsweep.submit.estimate import Estimates, estimator
 from hpcsweep.submit.request import names_on
@@ -39,6 +51,11 @@ if TYPE_CHECKING:
     from hpcsweep.submit.compare import Submit
     from hpcsweep.submit.request import Request
 
+Block = Sequence[Any]  # of points, or of what stands for them
+Seconds = Callable[[Any], float]  # that a point is expected to take
+WorkerOf = Callable[[Any], Hashable]  # equal for points that share a worker
+
+_COMPARED: Final = frozenset({"algorithm", VISIT})
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
 _ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys of a profile
@@ -62,10 +79,10 @@ def pack(job: Submit) -> Submit:
     submission = folders.new_submission(job.draft_dir or job.sweep_dir, request.profile.name)
     try:
         with _disk_errors_told(submission):
-            packed = chunks(request, packing.blocks(chain([first], left)), estimates)
+            stream = chunks(request, blocks(chain([first], left)), estimates)
             if not request.options.skip_dominated:  # which tries the smallest that is too large
-                packed = map(packing.arranged, packed)
-            points, chunk_seconds = chunk_file.write_chunks(submission.chunks, packed)
+                stream = map(arranged, stream)
+            points, chunk_seconds = chunk_file.write_chunks(submission.chunks, stream)
     except BaseException:
         discard(submission)
         raise
@@ -80,19 +97,115 @@ def pack(job: Submit) -> Submit:
     )
 
 
-def chunks(
-    request: Request, blocks: Iterable[packing.Block], estimates: Estimates
-) -> Iterable[chunk_file.Chunk]:
+def chunks(request: Request, blocks: Iterable[Block], estimates: Estimates) -> Iterable[Chunk]:
     """Return blocks in chunks: one for each worker here, or within the profile's limits."""
     profile = request.profile
     # torch is imported for each visit, and then it is a worker that starts
     start = request.sweep.repeats * max(0.0, estimates.start - estimates.worker)
     if not profile.in_slurm:
-        limits = packing.Limits(start=start, worker=estimates.worker)
-        return packing.spread(blocks, estimates, worker_key, limits, request.workers)
+        limits = Limits(start=start, worker=estimates.worker)
+        return spread(blocks, estimates, worker_key, limits, request.workers)
     seconds = min(_fill_of_job(profile), 60.0 * (profile.chunk_minutes or math.inf))
-    limits = packing.Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
-    return packing.pack(blocks, estimates, worker_key, limits)
+    limits = Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
+    return packed(blocks, estimates, worker_key, limits)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a chunk may become: expected seconds, and points.
+
+    Of the seconds `start` are before any worker, and `worker` the start of each.
+    """
+
+    seconds: float = math.inf
+    points: float = math.inf
+    start: float = 0.0
+    worker: float = 0.0
+
+
+def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
+    """Cut a stream of points where the configuration changes."""
+    for _, block in groupby(points, _configuration):
+        yield list(block)
+
+
+def _configuration(point: Point) -> Hashable:
+    return tuple([value for name, value in point.axes.items() if name not in _COMPARED])
+
+
+def packed(
+    blocks: Iterable[Block], seconds_of: Seconds, worker_of: WorkerOf, limits: Limits
+) -> Iterator[Chunk]:
+    """Pack a stream of blocks into chunks, in order; a point over the limit gets its own chunk."""
+    index = 0
+    total = limits.start
+    batch: list[Any] = []
+    workers = set[Hashable]()
+    for block in blocks:
+        costs = [seconds_of(point) for point in block]
+        starts = limits.start + limits.worker * len({worker_of(point) for point in block})
+        fits = starts + sum(costs) <= limits.seconds and len(block) <= limits.points
+        parts: list[Block] = [block] if fits else [[point] for point in block]
+        for part, seconds in zip(parts, [sum(costs)] if fits else costs, strict=True):
+            needed = {worker_of(point) for point in part}
+            more = seconds + limits.worker * len(needed - workers)
+            full = total + more > limits.seconds or len(batch) + len(part) > limits.points
+            if batch and full:
+                yield Chunk(index, tuple(batch), total)
+                index = index + 1
+                batch = []
+                workers = set()
+                total = limits.start
+                more = seconds + limits.worker * len(needed)
+            batch += part
+            workers |= needed
+            total += more
+    if batch:
+        yield Chunk(index, tuple(batch), total)
+
+
+def spread(
+    blocks: Iterable[Block], seconds_of: Seconds, worker_of: WorkerOf, limits: Limits, tasks: int
+) -> Iterator[Chunk]:
+    """Split blocks into so many runs of about equal time; more where one would be too large."""
+    listed = list(blocks)
+    costs = {id(point): seconds_of(point) for block in listed for point in block}
+    index = 0
+    for part in _shared(listed, [sum(costs[id(p)] for p in block) for block in listed], tasks):
+        for chunk in packed(part, lambda point: costs[id(point)], worker_of, limits):
+            yield Chunk(index, chunk.points, chunk.seconds)
+            index += 1
+
+
+def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Block]]:
+    """Cut a list into at most so many runs of about equal cost, none of them empty."""
+    target = sum(costs) / max(parts, 1)
+    found: list[list[Block]] = []
+    begin = 0
+    passed = 0.0
+    for end, cost in enumerate(costs, start=1):
+        passed += cost
+        left = parts - len(found) - 1
+        if end == len(costs) or (left > 0 and passed >= target * (len(found) + 1)):
+            found.append(blocks[begin:end])
+            begin = end
+    return found
+
+
+def arranged(chunk: Chunk) -> Chunk:
+    """Return a chunk with its points in the order in which they are measured."""
+
+    def rank(*what: object) -> str:
+        """Return a random number of a thing, the same each time."""
+        return hashlib.sha256(repr((chunk.order_seed, *what)).encode()).hexdigest()
+
+    def place(point: Point) -> tuple[Any, ...]:
+        visit = point.axes.get(VISIT, 1)
+        network = rank(visit, network_of(point.axes))
+        configuration = rank(visit, _configuration(point))
+        return visit, network, configuration, rank(point.point_id)
+
+    return replace(chunk, points=tuple(sorted(chunk.points, key=place)))
 
 
 def estimate(job: Submit) -> Submit:
@@ -217,6 +330,8 @@ def _manifest(job: Submit) -> Manifest:
     request = job.request
     profile = request.profile
     sweep = request.sweep
+    settings = _settings(job)
+    commit = _git(sweep.path.parent if sweep.path else None)
     fields_of_profile = profile.model_dump(mode="json", exclude=_ELSEWHERE)
     return Manifest(
         id=job.submission.id,
@@ -236,10 +351,10 @@ def _manifest(job: Submit) -> Manifest:
         spec="" if request.again else str(sweep.path.resolve()),
         spec_sha256=hashlib.sha256(sweep.text.encode()).hexdigest(),
         hpcsweep_version=revision(),
-        **_git(sweep.path.parent if sweep.path else None),
+        **commit,
         maps=dict(sweep.maps),
         templates=lookup.own_templates(),
-        run=_settings(job),
+        run=settings,
         profile_fields=masked({**fields_of_profile, "time": profile.time_limit}),
         chunks=len(job.chunk_seconds),
         points=job.points,

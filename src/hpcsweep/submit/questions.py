@@ -27,6 +27,8 @@ from hpcsweep.submit.request import Request, is_factory, names_on
 
 Answer = dict[str, Any]
 _Axes = Mapping[str, Any]  # of a point, those that shapes depend on
+# by network and identity of a map: the map, and the cases that it is compared with
+_Maps = dict[tuple[str, int], tuple[dict[str, str], dict[object, _Axes]]]
 Ask = Callable[[str, Sequence[Mapping[str, Any]]], list[Answer]]
 
 _PROGRAM: Final = "hpcsweep.measure.trials"
@@ -115,93 +117,88 @@ def about_networks(
 ) -> list[Question]:
     """Return what to ask of weights, own networks and maps, after one run through the points.
 
-    There is none where the sweep has nothing of the three. Own networks that are known to be
-    `wrong` are not tried.
+    Points are not looked at where the sweep has nothing of the three. Own networks that are known
+    to be `wrong` are not tried, nor with an input that is measured.
     """
     sweep = requests[0].sweep
-    weights = NamedWeights()
-    networks = _OwnNetworks(sweep_dir, wrong)
-    maps = _Maps()
-    wanted: list[NamedWeights | _OwnNetworks | _Maps] = []
-    if weights.may_be_in(sweep):
-        wanted.append(weights)
-    if any(map(is_factory, names_on(sweep, "model"))):
-        wanted.append(networks)
-    if any(isinstance(value, dict) for value in sweep.values("algorithm")):
-        wanted.append(maps)
-    if wanted:
-        for request in requests:
-            for point in request.points():
-                for each in wanted:
-                    each.see(request, point)
-    return [question for each in wanted for question in each.questions()]
+    has_own = any(map(is_factory, names_on(sweep, "model")))
+    has_maps = any(isinstance(value, dict) for value in sweep.values("algorithm"))
+    if not (has_own or has_maps or _names_weights(sweep)):
+        return []
+    measured = runs.statuses(sweep_dir) if has_own else {}
+    weights: dict[tuple[str, str], Request] = {}  # by network and name: who asks for them first
+    ends: dict[str, tuple[_Axes, _Axes]] = {}  # of own networks: the smallest and largest input
+    asked_by: dict[str, Request] = {}
+    maps: _Maps = {}
+    for request in requests:
+        for point in request.points():
+            model = point.axes["model"]
+            if _is_published(point):
+                weights.setdefault((model, point.axes["weights"]), request)
+            is_measured = measured.get(point.point_id) is PointStatus.OK
+            if is_factory(model) and model not in wrong and not is_measured:
+                axes = shape_axes(point)
+                least, most = ends.get(model, (axes, axes))
+                ends[model] = min(least, axes, key=_numbers), max(most, axes, key=_numbers)
+                # what this Python says is sure as soon as one profile's jobs run it
+                if model not in asked_by or asked_by[model].profile.own_python:
+                    asked_by[model] = request
+            if isinstance(point.axes["algorithm"], dict):
+                _keep_case(maps, point)
+    asked = [_about_weights(request, *names) for names, request in weights.items()]
+    for model, (least, most) in ends.items():
+        asked += _about_own(asked_by[model], model, least, most)
+    for (model, _), (layers, cases) in maps.items():
+        asked.append(_about_map(requests[0], model, layers, [*cases.values()]))
+    return asked
 
 
-class NamedWeights:
-    """Weights by torchvision's name, which have to be in torch's cache: no job downloads any."""
+def _keep_case(maps: _Maps, point: Point) -> None:
+    """Add the input of a point to those that its map is compared with."""
+    layers = point.axes["algorithm"]
+    key = point.axes["model"], id(layers)  # its values are the sweep's own objects
+    _, cases = maps.setdefault(key, (layers, {}))
+    if len(cases) < _MOST_CASES:
+        axes = shape_axes(point)
+        cases[tuple(axes.values())] = axes
 
-    def __init__(self) -> None:
-        self.found: dict[tuple[str, str], Request] = {}  # by network and name
 
-    @staticmethod
-    def may_be_in(sweep: Sweep) -> bool:
-        """Say whether the sweep names weights that are neither drawn at random nor a file."""
-        names = names_on(sweep, "weights")
-        return not all(name == _DRAWN or sources.is_weights_file(name) for name in names)
+def _names_weights(sweep: Sweep) -> bool:
+    """Say whether a sweep names weights that are neither drawn at random nor a file."""
+    names = names_on(sweep, "weights")
+    return not all(name == _DRAWN or sources.is_weights_file(name) for name in names)
 
-    def see(self, request: Request, point: Point) -> None:
-        """Keep the weights of a point, if they are of this kind."""
-        model = point.axes["model"]
-        name = point.axes["weights"]
-        if name != _DRAWN and not sources.is_weights_file(name) and not is_factory(model):
-            self.found.setdefault((model, name), request)
 
-    def questions(self) -> Iterator[Question]:
-        """Yield what to ask: whether the cache has them."""
-        for (model, name), request in self.found.items():
-            home = environment.torch_home(request.profile.env)
-            about = {"about": "weights", "home": home, "model": model, "name": name}
-            yield Question(request, model, "weights", name, model, about)
+def _is_published(point: Point) -> bool:
+    """Say whether the weights of a point are some that torchvision publishes."""
+    name = point.axes.get("weights", _DRAWN)
+    own = is_factory(point.axes["model"]) or sources.is_weights_file(name)
+    return name != _DRAWN and not own
 
 
 def named_weights(request: Request) -> list[tuple[str, str]]:
     """Return networks with the names of their weights, of those that torchvision publishes."""
-    weights = NamedWeights()
-    if weights.may_be_in(request.sweep):
-        for point in request.points():
-            weights.see(request, point)
-    return [*weights.found]
+    if not _names_weights(request.sweep):
+        return []
+    published = filter(_is_published, request.points())
+    names = ((point.axes["model"], point.axes["weights"]) for point in published)
+    return list(dict.fromkeys(names))
 
 
-class _OwnNetworks:
-    """Own networks with their smallest and their largest input that is not measured."""
+def _about_weights(request: Request, model: str, name: str) -> Question:
+    """Ask whether weights are in torch's cache: no job downloads any."""
+    home = environment.torch_home(request.profile.env)
+    about = {"about": "weights", "home": home, "model": model, "name": name}
+    return Question(request, model, "weights", name, model, about)
 
-    def __init__(self, sweep_dir: SweepDir, wrong: Collection[object]) -> None:
-        self._measured = runs.statuses(sweep_dir)
-        self._wrong = wrong
-        self._ends: dict[str, tuple[_Axes, _Axes]] = {}
-        self._asked_by: dict[str, Request] = {}
 
-    def see(self, request: Request, point: Point) -> None:
-        model = point.axes["model"]
-        is_measured = self._measured.get(point.point_id) is PointStatus.OK
-        if is_measured or not is_factory(model) or model in self._wrong:
-            return
-        axes = shape_axes(point)
-        least, most = self._ends.get(model, (axes, axes))
-        self._ends[model] = min(least, axes, key=_numbers), max(most, axes, key=_numbers)
-        # what this Python says is sure as soon as one profile's jobs run it
-        if model not in self._asked_by or self._asked_by[model].profile.own_python:
-            self._asked_by[model] = request
-
-    def questions(self) -> Iterator[Question]:
-        for model, (least, most) in self._ends.items():
-            request = self._asked_by[model]
-            differ = [name for name in least if name == "input_size" or least[name] != most[name]]
-            for case in [least] if least is most else [least, most]:
-                at = "at " + ", ".join(f"{name} {case[name]}" for name in differ)
-                about = about_network(request.sweep.workload, case)
-                yield Question(request, model, "model", model, at, about)
+def _about_own(request: Request, model: str, least: _Axes, most: _Axes) -> Iterator[Question]:
+    """Ask about the smallest and the largest input of an own network."""
+    differ = [name for name in least if name == "input_size" or least[name] != most[name]]
+    for case in [least] if least is most else [least, most]:
+        at = "at " + ", ".join(f"{name} {case[name]}" for name in differ)
+        about = about_network(request.sweep.workload, case)
+        yield Question(request, model, "model", model, at, about)
 
 
 def _numbers(axes: _Axes) -> int:
@@ -211,33 +208,14 @@ def _numbers(axes: _Axes) -> int:
     return int(pixels * (axes.get("input_channels") or 1) * axes["batch_size"])
 
 
-class _Maps:
-    """Maps of algorithms, each with each network that has it: a pattern may match no layer."""
-
-    def __init__(self) -> None:
-        self._layers: dict[tuple[str, int], dict[str, str]] = {}
-        self._cases: dict[tuple[str, int], dict[object, _Axes]] = {}
-        self._request: Request | None = None
-
-    def see(self, request: Request, point: Point) -> None:
-        layers = point.axes["algorithm"]
-        if not isinstance(layers, dict):
-            return
-        self._request = self._request or request
-        key = point.axes["model"], id(layers)  # its values are the sweep's own objects
-        self._layers[key] = layers
-        cases = self._cases.setdefault(key, {})
-        if len(cases) < _MOST_CASES:
-            axes = shape_axes(point)
-            cases[tuple(axes.values())] = axes
-
-    def questions(self) -> Iterator[Question]:
-        for (model, place), layers in self._layers.items():
-            assert self._request  # noqa: S101 - whose map this is
-            about = {
-                "about": "map",
-                "workload": self._request.sweep.workload,
-                "layers": layers,
-                "cases": [*self._cases[model, place].values()],
-            }
-            yield Question(self._request, model, "algorithm", layers, model, about)
+def _about_map(
+    request: Request, model: str, layers: dict[str, str], cases: Sequence[_Axes]
+) -> Question:
+    """Ask which patterns of a map match no layer of a network that has it."""
+    about = {
+        "about": "map",
+        "workload": request.sweep.workload,
+        "layers": layers,
+        "cases": cases,
+    }
+    return Question(request, model, "algorithm", layers, model, about)

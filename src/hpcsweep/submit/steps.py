@@ -80,21 +80,14 @@ def through(steps: Iterable[Step], job: Submit) -> Submit:
         for step in steps:
             job = step(job)
     except BaseException:
-        if job.new and not _went_in(job):
+        from hpcsweep.cluster import queue  # noqa: PLC0415 - a local run needs nothing of Slurm
+
+        if job.new and not queue.went_in(job.new):
             draft.discard(job.new)
             if job.is_written and not job.draft_dir:
                 draft.save_sweep(job.sweep_dir, job.sweep_before)
         raise
     return job
-
-
-def _went_in(job: Submit) -> bool:
-    """Say whether Slurm took a part of a submission, or may have taken it."""
-    if not job.request.profile.in_slurm:
-        return False
-    from hpcsweep.cluster import queue  # noqa: PLC0415 - a local run needs nothing of Slurm
-
-    return queue.went_in(job.submission)
 
 
 def check_folder(jobs: Sequence[Submit]) -> Sequence[Submit]:

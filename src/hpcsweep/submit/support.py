@@ -201,28 +201,19 @@ class Cases:
     by_network: dict[str, dict[str, Any]] = field(default_factory=dict)  # axes, by their JSON
     algorithms: dict[str, Algorithm] = field(default_factory=dict)
 
-    def see(self, point: Point) -> None:
-        """Add what a point asks."""
+
+def cases_of(sweep: Sweep, points: Iterable[Point]) -> Cases:
+    """Return what points of a sweep ask of cuDNN."""
+    cases = Cases(sweep)
+    for point in points:
         axes = questions.shape_axes(point)
-        self.by_network.setdefault(axes["model"], {})[canonical_json(axes)] = axes
+        cases.by_network.setdefault(axes["model"], {})[canonical_json(axes)] = axes
         algorithm = point.axes["algorithm"]
-        self.algorithms.setdefault(self.sweep.named(algorithm), algorithm)
+        cases.algorithms.setdefault(sweep.named(algorithm), algorithm)
+    return cases
 
 
 def support_of(
-    points: Iterable[Point],
-    sweep: Sweep,
-    gpus_asked: Sequence[DescribedGpu],
-    folders: Sequence[str],
-) -> Support:
-    """Return what cuDNN has for points of a sweep on GPUs: what `expand --support` shows."""
-    cases = Cases(sweep)
-    for point in points:
-        cases.see(point)
-    return support_for(cases, gpus_asked, folders)
-
-
-def support_for(
     asked: Cases,
     gpus_asked: Sequence[DescribedGpu],
     folders: Sequence[str],
@@ -318,15 +309,13 @@ def check_support(jobs: Sequence[Submit]) -> Sequence[Submit]:
         gpu = DescribedGpu.of(request.device, request.profile)
         if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
-        cases = Cases(request.sweep)
         job_now = replace(job, known=known_points(job))
-        for point in unmeasured(job_now, LeftOut()):
-            if _engines_tell(point.axes["algorithm"]):
-                cases.see(point)
+        left = unmeasured(job_now, LeftOut())
+        points = (point for point in left if _engines_tell(point.axes["algorithm"]))
+        cases = cases_of(request.sweep, points)
         if cases.by_network:
-            support = support_for(
-                cases, [gpu], request.search_path, most=_FEW, seconds=_QUICK_SECONDS
-            )
+            folders = request.search_path
+            support = support_of(cases, [gpu], folders, most=_FEW, seconds=_QUICK_SECONDS)
             for line in support.missing():
                 messages.warning(line)
     return jobs
