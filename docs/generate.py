@@ -25,7 +25,7 @@ from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
-from hpcsweep.cli.words import WORDS
+from hpcsweep.cli.program import WORDS
 from hpcsweep.cluster import slurm
 from hpcsweep.extras import EXTRAS
 from hpcsweep.spec import profile, sweep_keys

@@ -167,7 +167,7 @@ def struck(desk, code, *words):
 
 
 @pytest.mark.parametrize(
-    "module", ["hpcsweep.cli.program", "click", "hpcsweep.cli.words", "hpcsweep.cluster.status"]
+    "module", ["hpcsweep.cli.program", "click", "hpcsweep.cli.settings", "hpcsweep.cluster.status"]
 )
 def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(desk, module):
     """From its first line on; also in what it imports when it runs."""

@@ -26,7 +26,7 @@ from attempts import (
     wait_for_rows,
 )
 from gate import Gate
-from hpcsweep.catalog.sharing import worker_key
+from hpcsweep.catalog import worker_key
 from hpcsweep.errors import EXIT_REQUEUE
 from hpcsweep.importing import importer
 from hpcsweep.node import todo

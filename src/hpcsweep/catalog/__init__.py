@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache, reduce
 from operator import or_
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpcsweep.catalog.algorithms import ALGORITHMS as ALGORITHMS
 from hpcsweep.catalog.record import packaged
+
+if TYPE_CHECKING:
+    from hpcsweep.point import Point
+
+Network = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True)
@@ -248,3 +253,38 @@ def axis_defaults(workload: str) -> dict[str, Any]:
 def setting_defaults(workload: str) -> dict[str, Any]:
     """Return the default of every setting of a workload."""
     return {name: item.default for name, item in settings_of(workload).items()}
+
+
+def network_of(axes: Mapping[str, Any]) -> Network:
+    """Return a key that points, or rows, share if they have the same network."""
+    return tuple(axes.get(name) for name in axes_with(Role.NETWORK))
+
+
+def process_key(point: Point) -> str:
+    """Return a key that differs between points that must not share a process on a GPU.
+
+    torch keeps one plan for each shape, and reuses it before it checks whether to tune. A map that
+    tunes some layers mixes tuned and untuned plans in a way that depends on the point, so each of
+    its points has a process of its own. With the first product of a process torch settles whether
+    cuBLAS may be asked for deterministic ones.
+    """
+    algorithm = point.axes.get("algorithm")
+    kind = "deterministic" if point.axes.get("deterministic") else ""
+    if isinstance(algorithm, Mapping):
+        return point.point_id if AUTOTUNE in algorithm.values() else kind
+    tunes = algorithm == AUTOTUNE or point.axes.get("cudnn_benchmark")
+    return f"{AUTOTUNE} {kind}".strip() if tunes else kind
+
+
+def worker_key(point: Point) -> tuple[object, Network, str]:
+    """Return a key that differs between points that must not share a worker; the visit is first.
+
+    Where no network runs, no code does that could change the process. With a worker of its own, all
+    that a command leaves running ends before the next one.
+    """
+    visit = point.axes.get(VISIT)
+    if point.workload == COMMAND.name:
+        return visit, (), point.point_id
+    if not workload_of(point.workload).runs_network:
+        return visit, (), ""
+    return visit, network_of(point.axes), process_key(point)

@@ -1,4 +1,4 @@
-"""The program with all its commands, and how it ends.
+"""The program with all its commands, its help, and how it ends.
 
 Each command imports what it needs when it runs, so that `--help` is instant.
 """
@@ -28,13 +28,30 @@ from hpcsweep.cli import (
     settings,
     sweeps,
     tables,
-    words,
 )
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import Names, flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
+from hpcsweep.text import folded
 from hpcsweep.version import __version__
 
+_WIDTH: Final = 79  # of the narrowest terminal, with room for the cursor
+# in the order in which a sweep meets them; docs/words.md is generated from them
+WORDS: Final = {
+    "point": "One configuration to measure: a value for each axis. Its id never changes.",
+    "visit": "One measurement of a point. `measure: {repeats: 3}` makes three, apart in time.",
+    "run": "All rows of a sweep from its first submission to `--again`, which begins the next.",
+    "chunk": "The points that one task of a job, or one local process, measures in turn.",
+    "rehearsal": "Points of a GPU that run on this machine's CPU, with `--cluster local`.",
+    "control": "A fixed calculation, timed beside the points: is the machine itself slower?",
+    "contended": "The flag of a point that shared the machine: threads waited, or the control "
+    "was slow. Measured, but not valid.",
+    "valid": "A row with status `ok` and no flag that makes its time doubtful.",
+    "orphan": "A row of a point that the sweep file no longer has. Tables keep it, and mark it.",
+    "held out": "What `predict --check` leaves out of the learning, to predict it, and to "
+    "compare that with what was measured.",
+}
 _AGAIN_SECONDS: Final = 0.01  # by then a callback is over; nobody notices it
 
 
@@ -218,6 +235,42 @@ def main(
     ctx.obj = results
 
 
+@click.command("help")
+@click.argument("topic", required=False)
+@click.pass_context
+def help_(ctx: click.Context, topic: str | None) -> Answer:
+    """Explain a command, or the words of hpcsweep.
+
+    \b
+    hpcsweep help words
+    hpcsweep help submit
+    """
+    if topic == "words":
+        return Answer(record=lambda: {"words": WORDS}, text=_lines_of_words)
+    program = ctx.find_root()
+    if topic is None:
+        text = main.get_help(program)
+    elif topic in main.commands:
+        command = main.commands[topic]
+        text = command.get_help(click.Context(command, program, topic))
+    else:
+        names = ", ".join(main.commands)
+        near = suggest(topic, [*main.commands, "words"])
+        raise UsageError(f"no help on '{topic}'{near} (there are: words, {names})")
+    return Answer(record=lambda: {"help": text}, text=lambda: text)
+
+
+def _lines_of_words() -> list[str]:
+    width = max(map(len, WORDS)) + 2
+    lines = []
+    for word, meaning in WORDS.items():
+        start = word.ljust(width)
+        for line in folded([meaning], _WIDTH - width):
+            lines.append(start + line.strip())
+            start = " " * width
+    return lines
+
+
 _PURPOSES: Final = {  # in the order of use
     "Set up": (init.init, settings.config, planning.discover, init.doctor, planning.verify),
     "Run": (
@@ -241,7 +294,7 @@ _PURPOSES: Final = {  # in the order of use
         pictures.roofline,
     ),
     "Decide": (decisions.best, decisions.compare, decisions.predict),
-    "Look up": (words.help_,),
+    "Look up": (help_,),
 }
 
 

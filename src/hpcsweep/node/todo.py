@@ -8,8 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep.catalog import sizes_of_inputs
-from hpcsweep.catalog.sharing import worker_key
+from hpcsweep.catalog import sizes_of_inputs, worker_key
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.row_reader import read_rows

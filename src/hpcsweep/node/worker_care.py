@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog.sharing import worker_key
+from hpcsweep.catalog import worker_key
 from hpcsweep.errors import Refused, refusal
 from hpcsweep.node.protocol import Hello, MeasureRequest, Outcome, Reply, Timed
 from hpcsweep.node.worker_process import (

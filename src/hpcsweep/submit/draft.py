@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files, messages, sources
-from hpcsweep.catalog import VISIT
-from hpcsweep.catalog.sharing import network_of, worker_key
+from hpcsweep.catalog import VISIT, network_of, worker_key
 from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import lookup

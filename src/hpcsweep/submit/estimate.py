@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import AUTOTUNE, AXES, COMMAND, VISIT, WORKLOADS, Role, axes_of
+from hpcsweep.catalog import AUTOTUNE, AXES, COMMAND, VISIT, WORKLOADS, Role, axes_of, network_of
 from hpcsweep.catalog.columns import cell
 from hpcsweep.catalog.limits import is_impossible, number
-from hpcsweep.catalog.sharing import network_of
 from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
 from hpcsweep.store import folders
