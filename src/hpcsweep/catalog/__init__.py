@@ -11,8 +11,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpcsweep.catalog.algorithms import ALGORITHMS as ALGORITHMS
@@ -130,15 +129,17 @@ def _entries(table: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _role(word: str) -> Role:
-    return Role[word.upper()]
+def _roles(words: str) -> Role:
+    roles = Role(0)
+    for word in words.split():
+        roles |= Role[word.upper()]
+    return roles
 
 
 _SPELLED: Final = {"true": True, "false": False}
 # The defaults of training are those of plain float32 training of an ImageNet network.
 AXES: Final[Mapping[str, Axis]] = {
-    row["name"]: Axis(**{**row, "role": reduce(or_, map(_role, row["role"].split()))})
-    for row in _entries("axes.csv")
+    row["name"]: Axis(**{**row, "role": _roles(row["role"])}) for row in _entries("axes.csv")
 }
 DTYPES: Final[tuple[str, ...]] = AXES["dtype"].choices
 
@@ -152,8 +153,8 @@ def axes_with(role: Role) -> tuple[str, ...]:
 @cache
 def sizes_of_inputs() -> tuple[str, ...]:
     """Return the axes that always say how large an input is: a larger value never needs less."""
-    named = axes_with(Role.INPUT | Role.AMOUNT)
-    return tuple(n for n in named if AXES[n].kind == "int" and AXES[n].default is not None)
+    axes = [AXES[name] for name in axes_with(Role.INPUT | Role.AMOUNT)]
+    return tuple(axis.name for axis in axes if axis.kind == "int" and axis.default is not None)
 
 
 @dataclass(frozen=True)
@@ -230,14 +231,10 @@ def axes_of(workload: str) -> dict[str, Axis]:
 
 def own_axis(name: str) -> Axis:
     """Return an axis of a command; one with a name of ours fits the column of that name."""
-    kind = AXES[name].kind if name in AXES else "any"
-    return Axis(
-        name,
-        kind if kind in {"int", "float", "bool"} else "any",
-        None,
-        "an axis of the command",
-        workloads=(COMMAND.name,),
-    )
+    kind: Kind = "any"
+    if name in AXES and AXES[name].kind in {"int", "float", "bool"}:
+        kind = AXES[name].kind
+    return Axis(name, kind, None, "an axis of the command", workloads=(COMMAND.name,))
 
 
 def settings_of(workload: str) -> dict[str, Setting]:

@@ -58,4 +58,4 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
 
 def adding(sums: str) -> frozenset[str]:
     """Return the algorithms that add up an output in one way."""
-    return frozenset(name for name, one in ALGORITHMS.items() if one.sums == sums)
+    return frozenset(name for name, algorithm in ALGORITHMS.items() if algorithm.sums == sums)

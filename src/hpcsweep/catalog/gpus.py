@@ -58,9 +58,11 @@ class Gpu:
 
 
 def _gpu(cells: Mapping[str, str]) -> Gpu:
-    figures = {name: text for name, text in cells.items() if name.endswith(_FIGURES)}
-    values = {name: float(text) if text else None for name, text in figures.items()}
-    return Gpu(**{**cells, **values})  # type: ignore[arg-type]
+    values: dict[str, Any] = dict(cells)
+    for name, text in cells.items():
+        if name.endswith(_FIGURES):
+            values[name] = float(text) if text else None
+    return Gpu(**values)
 
 
 _FIGURES: Final = ("_tflops", "_gbs", "_mb", "_mhz", "_w")
@@ -87,10 +89,12 @@ def vendor(short: str) -> str:
 def sheet(name: str) -> Gpu | None:
     """Return the entry for a `gpu` value, a table's name, AMD's chip or a device's own name."""
     lower = name.lower()
-    exact = (
-        gpu for gpu in DEVICES if lower in {gpu.name.lower(), as_value(gpu.name), gpu.chip} - {""}
-    )
-    return GPUS.get(lower) or next(exact, None) or by_device_name(name)
+    if lower in GPUS:
+        return GPUS[lower]
+    for gpu in DEVICES:
+        if lower and lower in {gpu.name.lower(), as_value(gpu.name), gpu.chip}:
+            return gpu
+    return by_device_name(name)
 
 
 def by_label(label: str) -> str | None:
@@ -101,8 +105,10 @@ def by_label(label: str) -> str | None:
     text = label.lower()
     if is_slice(text):
         return None
-    longest = sorted(GPUS, key=len, reverse=True)
-    return next((s for s in longest if re.search(rf"(?<!g){s}(?![0-9x]|s(?!xm))", text)), None)
+    for short in sorted(GPUS, key=len, reverse=True):  # the longest first: l40s before l40
+        if re.search(rf"(?<!g){short}(?![0-9x]|s(?!xm))", text):
+            return short
+    return None
 
 
 def is_slice(text: str) -> bool:
@@ -112,9 +118,11 @@ def is_slice(text: str) -> bool:
 
 def by_file_name(name: str) -> str | None:
     """Return the `gpu` value that a file's name tells, also of a device without a profile: T4."""
-    words = name.replace("_", " ").upper()
-    entry = by_device_name(words)
-    return by_label(name) or (as_value(entry.name) if entry and not entry.short else None)
+    value = by_label(name)
+    if value:
+        return value
+    entry = by_device_name(name.replace("_", " ").upper())
+    return as_value(entry.name) if entry and not entry.short else None
 
 
 def label(device_name: str, maker: str = "nvidia") -> str:
@@ -145,16 +153,21 @@ def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:
     """
     if "MIG" in device_name:
         return None
-    if re.search(r"MI250X ?/ ?MI250", device_name):
-        wanted = _CDNA2_UNITS.get(units or 0)
-        return next((gpu for gpu in DEVICES if gpu.name == wanted), None)
-    return next((gpu for gpu in DEVICES if re.search(gpu.pattern, device_name)), None)
+    either = re.search(r"MI250X ?/ ?MI250", device_name) is not None
+    for gpu in DEVICES:
+        if either and gpu.name == _CDNA2_UNITS.get(units or 0):
+            return gpu
+        if not either and re.search(gpu.pattern, device_name):
+            return gpu
+    return None
 
 
 def product(device_name: str) -> str:
     """Return one `gpu` value for all names of a product: of the table, else its own name."""
     entry = by_device_name(device_name)
-    return (entry.short or as_value(entry.name)) if entry else as_value(device_name)
+    if entry is None:
+        return as_value(device_name)
+    return entry.short or as_value(entry.name)
 
 
 def as_value(text: str) -> str:

@@ -45,12 +45,12 @@ def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
 
     The GPU is that of the cells unless it is given.
     """
-    ms = _time(cells)
-    gpu = gpu or _sheet(cells.get("device_name"), cells.get("gpu") or cells.get("device"))
     if IMPOSSIBLE in str(cells.get("flags") or "").split(";"):
         return True
+    gpu = gpu or _sheet(cells.get("device_name"), cells.get("gpu") or cells.get("device"))
     if gpu is None:
         return False
+    ms = _time(cells)
     plain = _plain_ms(cells, gpu)
     # most rows take longer than the definition would: then what saves products need not be known
     return ms < _rest_ms(cells, gpu) or (ms < plain and ms < plain / _saves(cells))
@@ -64,8 +64,11 @@ def reached(cells: Cells) -> float:
 
 
 def _time(cells: Cells) -> float:
-    known = (number(cells, name) for name in _TIMES)
-    return next((time for time in known if time), math.inf)
+    for name in _TIMES:
+        time = number(cells, name)
+        if time:
+            return time
+    return math.inf
 
 
 def least_ms(cells: Cells, gpu: Gpu) -> float:
@@ -104,11 +107,14 @@ def _peak(gpu: Gpu, dtype: str) -> float:
 
     What has no unit for half precision multiplies in float32.
     """
-    tensor = [gpu.tf32_tflops] if dtype == "float32" else []
+    tensor: tuple[float | None, ...] = ()
+    if dtype == "float32":
+        tensor = (gpu.tf32_tflops,)
     if dtype in _HALF:
-        tensor = [gpu.fp16_tflops, gpu.bf16_tflops, gpu.fp32_tflops, gpu.fp32_matrix_tflops]
+        tensor = (gpu.fp16_tflops, gpu.bf16_tflops, gpu.fp32_tflops, gpu.fp32_matrix_tflops)
     sparse = _SPARSE if gpu.tf32_tflops else 1.0
-    return max(gpu.peak(dtype) or 0.0, *(sparse * (rate or 0.0) for rate in tensor), 0.0)
+    fastest = max((rate for rate in tensor if rate), default=0.0)
+    return max(gpu.peak(dtype) or 0.0, sparse * fastest)
 
 
 def _saves(cells: Cells) -> float:
@@ -117,29 +123,32 @@ def _saves(cells: Cells) -> float:
     width = number(cells, "kernel_w")
     if not height or not width:
         return _OF_A_PASS
+    named = str(cells.get("algorithm_used") or cells.get("algorithm") or "")
+    names = re.split(r"\+| or ", named)
+    every_tap = 1 / (_on_image(cells, "h") * _on_image(cells, "w"))
+    if _EVERY_TAP.issuperset(names):
+        return every_tap
     down = math.ceil(height / (number(cells, "stride_h") or 1.0))
     across = math.ceil(width / (number(cells, "stride_w") or 1.0))
     winograd = _winograd(down) * _winograd(across)
-    fft = max(down * across / _COMPLEX, 1.0)
-    every_tap = 1 / (_on_image(cells, "h") * _on_image(cells, "w"))
-    names = re.split(r"\+| or ", str(cells.get("algorithm_used") or cells.get("algorithm") or ""))
-    if _EVERY_TAP.issuperset(names):
-        return every_tap
     if all(name.startswith("winograd") for name in names):
         return winograd
+    fft = max(down * across / _COMPLEX, 1.0)
     return max(winograd, fft, every_tap)
 
 
 @cache
 def _winograd(taps: int) -> float:
     """Return how many times fewer products the best tile has; a long filter is cut in parts."""
-    return max(r * (_TILE - r + 1) / _TILE for r in range(1, min(taps, _TILE) + 1))
+    longest = min(taps, _TILE)
+    return max(length * (_TILE - length + 1) / _TILE for length in range(1, longest + 1))
 
 
 def _on_image(cells: Cells, side: str) -> float:
     """Return the share of filter taps, of all outputs, that lie on the image, not on its border."""
     names = [f"{name}_{side}" for name in _SIZES]
-    if any(cells.get(name) in {None, ""} for name in names):
+    known = [cells.get(name) for name in names]
+    if None in known or "" in known:
         return 1 / number(cells, f"kernel_{side}")  # one tap of each output
     return _share(tuple(int(number(cells, name)) for name in names))
 
@@ -147,13 +156,13 @@ def _on_image(cells: Cells, side: str) -> float:
 @lru_cache(maxsize=10_000)  # a table repeats few sizes many times
 def _share(sizes: tuple[int, ...]) -> float:
     image, outputs, taps, stride, pad, dilation = sizes
-    on = 0
+    on_image = 0
     for tap in range(min(taps, image + 2 * pad)):
         offset = tap * dilation - pad
         first = max(0, -(offset // stride))  # the first output whose tap is not before the image
         last = min(outputs - 1, (image - 1 - offset) // stride)
-        on += max(0, last - first + 1)
-    return max(on, 1) / (outputs * taps)
+        on_image += max(0, last - first + 1)
+    return max(on_image, 1) / (outputs * taps)
 
 
 def number(cells: Cells, name: str) -> float:
