@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from dataclasses import dataclass
@@ -132,21 +132,20 @@ class _Descriptor:
     def put(self, name: str, values: object) -> None:
         """Set an attribute to a value, or to several."""
         number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
-        several: Sequence[Any] = values if isinstance(values, list | tuple | bytes) else [values]
-        plain = list(several)
-        for place, value in enumerate(several):
+        plain = list(values) if isinstance(values, list | tuple | bytes) else [values]
+        for place, value in enumerate(plain):
             if isinstance(value, _Descriptor):
                 plain[place] = value.address.value
         self._parts.append(values)
-        array = (_C_TYPES.get(kind, c_int) * len(plain))(*plain)
-        self._library.call(
-            "cudnnBackendSetAttribute", self.address, number, TYPES[kind], len(plain), array
-        )
+        c_type = _C_TYPES.get(kind, c_int) * len(plain)
+        told = (self.address, number, TYPES[kind], len(plain), c_type(*plain))
+        self._library.call("cudnnBackendSetAttribute", *told)
 
     def numbers(self, name: str, most: int = 1) -> list[Any]:
         """Return the values of an attribute, at most so many."""
         number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
-        return self._got(number, kind, (_C_TYPES.get(kind, c_int) * most)())
+        c_type = _C_TYPES.get(kind, c_int) * most
+        return self._got(number, kind, c_type())
 
     def number(self, name: str) -> int:
         """Return the one value of an attribute.
@@ -222,9 +221,9 @@ class Graphs:
         try:
             chosen = make("ENGINECFG", ENGINE=engine)
             plan = make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, DEVICEPROP=self.device)
-            workspace = plan.number("WORKSPACE_SIZE")
+            workspace: int | None = plan.number("WORKSPACE_SIZE")
         except CudnnError:
-            return {"engine": index, "notes": notes, "workspace_bytes": None}
+            workspace = None
         return {"engine": index, "notes": notes, "workspace_bytes": workspace}
 
     def _heuristic(self, graph: _Descriptor) -> list[str]:

@@ -53,10 +53,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 L = TypeVar("L", bound=Library)
-_GRADIENT_OF: Final[Mapping[Direction, str]] = {
-    Direction.DATA: "the input",
-    Direction.FILTER: "the filters",
-}
 _FRAMEWORK_CALLS: Final = (
     "aten::cudnn_convolution*",
     "aten::miopen_convolution*",
@@ -198,27 +194,30 @@ class VendorBackend(ABC, Generic[L]):
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
-        answer = self._forward_answer(algorithm, shape)
-        called = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
         name = NAMES[Direction.FORWARD]
+        answer = self._forward_answer(algorithm, shape)
+        if isinstance(answer, str):
+            return Expected(must=((name,),))
+        called = self._called(answer, algorithm)
         return replace(called, must=((name,), *called.must))
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return what the gradients of input and filters run; asked here, not in the first step."""
-        return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENT_OF)
+        data = self._gradient(Direction.DATA, "the input", algorithm, shape)
+        filters = self._gradient(Direction.FILTER, "the filters", algorithm, shape)
+        return data, filters
 
-    def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
+    def _gradient(self, way: Direction, operand: str, algorithm: str, shape: ConvShape) -> Gradient:
         name = self.backward_name(way, algorithm)
-        inside = NAMES[way]
         if name is None:
-            reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
+            reason = f"{self.name} has no {algorithm} for the gradient of {operand}"
         else:
             answer = self._answer(Problem.of(way, name, shape))
             if not isinstance(answer, str):
-                expected = replace(self._called(answer, name), inside=inside)
+                expected = replace(self._called(answer, name), inside=NAMES[way])
                 return Gradient(way, name, expected, None, answer.workspace_bytes)
-            reason = f"gradient of {_GRADIENT_OF[way]}: {answer}"
-        return Gradient(way, None, replace(_FRAMEWORK_GRADIENT, inside=inside), reason)
+            reason = f"gradient of {operand}: {answer}"
+        return Gradient(way, None, replace(_FRAMEWORK_GRADIENT, inside=NAMES[way]), reason)
 
     def _called(self, plan: Plan, algorithm: str) -> Expected:
         """Return the library's call and the kernels that prove an algorithm."""
@@ -268,14 +267,16 @@ class VendorBackend(ABC, Generic[L]):
         key = problem, self._current()
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = self._ask(*key)
+            answer = self._ask(*key)
+            self._answers[key] = answer
         if isinstance(answer, str):
             return answer
         if answer.workspace_bytes > most:
             needed = answer.workspace_bytes / _MIB
             return f"a workspace of {needed:.1f} MiB; {most / _MIB:g} MiB are allowed"
         if key not in self._tried:
-            answer = self._answers[key] = self._try(answer, problem)
+            answer = self._try(answer, problem)
+            self._answers[key] = answer
             self._tried.add(key)
         return answer
 
@@ -298,12 +299,11 @@ class VendorBackend(ABC, Generic[L]):
         Return the plan, or why it did not run, as TensorFlow and XLA, too, leave out an algorithm
         that fails when tried. Where there is no memory for that, the real run will say so.
         """
-        *operands, size = problem.sizes
+        first_size, second_size, size = problem.sizes
         dtype = getattr(torch, problem.shape.dtype)
         try:
-            first, second = (
-                torch.zeros(sizes, dtype=dtype, device=self._device_type) for sizes in operands
-            )
+            first = torch.zeros(first_size, dtype=dtype, device=self._device_type)
+            second = torch.zeros(second_size, dtype=dtype, device=self._device_type)
             plan.compute(first, second, size, problem.layout)
         except NotSupported as error:
             return str(error)
@@ -397,12 +397,12 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN
     x, weight = ctx.saved_tensors
     ops = torch.ops.hpcsweep
     wants_x, wants_weight = ctx.needs_input_grad[:2]
-    of_x = of_weight = None
+    gradients: list[Tensor | None] = [None] * (3 + len(ctx.how))  # one for each argument
     if wants_x:
-        of_x = ops.convolution_data_gradient(grad, weight, x.shape, *ctx.how)
+        gradients[0] = ops.convolution_data_gradient(grad, weight, x.shape, *ctx.how)
     if wants_weight:
-        of_weight = ops.convolution_filter_gradient(grad, x, weight.shape, *ctx.how)
-    return (of_x, of_weight, None, *(None for _ in ctx.how))
+        gradients[1] = ops.convolution_filter_gradient(grad, x, weight.shape, *ctx.how)
+    return tuple(gradients)
 
 
 _operators: Final = torch.library.Library("hpcsweep", "DEF")

@@ -149,7 +149,8 @@ def tiles(x: Tensor, shape: ConvShape, size: tuple[int, int], step: tuple[int, i
     down, across = step
     rows, columns = tile_count(shape, step)
     x = pad(x, shape, (rows - 1) * down + height, (columns - 1) * across + width)
-    return x.unfold(2, height, down).unfold(3, width, across)
+    x = x.unfold(2, height, down)
+    return x.unfold(3, width, across)
 
 
 def tile_count(shape: ConvShape, step: tuple[int, int]) -> tuple[int, int]:

@@ -123,8 +123,10 @@ def _multiply(tiled: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, 
     block = _block(shape)
     products = []
     for part, matrix in zip(tiled.split(block), dft.split(block), strict=True):
-        spectra = matrix.mm(taps).view(-1, shape.groups, shape.group_out, shape.group_in)
-        products.append(torch.bmm(part.flatten(0, 1), spectra.flatten(0, 1).transpose(1, 2)))
+        spectra = matrix.mm(taps)
+        spectra = spectra.view(-1, shape.group_out, shape.group_in)  # frequencies and groups first
+        spectra = spectra.transpose(1, 2)
+        products.append(torch.bmm(part.flatten(0, 1), spectra))
     return torch.cat(products)
 
 
@@ -138,8 +140,10 @@ def _dft(
     """
     taps = math.prod(kernel)
     impulses = torch.eye(taps, dtype=torch.float64).view(taps, *kernel)
-    spectra = torch.fft.rfft2(impulses, s=size).conj().resolve_conj()
-    return spectra.flatten(1, 2).t().contiguous().to(device, dtype)
+    spectra = torch.fft.rfft2(impulses, s=size)
+    spectra = spectra.conj().resolve_conj()
+    spectra = spectra.flatten(1, 2).t().contiguous()
+    return spectra.to(device, dtype)
 
 
 def _power_of_two(kernel: int) -> int:

@@ -61,7 +61,8 @@ def _windows(padded: Tensor, shape: ConvShape) -> Tensor:
     """Return what each output pixel's filter meets: a view (n, c, out_h, out_w, *kernel)."""
     reach_h = (shape.kernel_h - 1) * shape.dilation_h + 1
     reach_w = (shape.kernel_w - 1) * shape.dilation_w + 1
-    windows = padded.unfold(2, reach_h, shape.stride_h).unfold(3, reach_w, shape.stride_w)
+    windows = padded.unfold(2, reach_h, shape.stride_h)
+    windows = windows.unfold(3, reach_w, shape.stride_w)
     return windows[..., :: shape.dilation_h, :: shape.dilation_w]
 
 
@@ -76,9 +77,11 @@ class ImplicitGemm(OperatorFamily):
         out: Tensor | None = None
         for i in range(shape.kernel_h):
             for j in range(shape.kernel_w):
-                tap = filters[..., i, j].contiguous().expand(shape.n, -1, -1, -1)
+                tap = filters[..., i, j].contiguous()
+                tap = tap.expand(shape.n, -1, -1, -1)
                 tap = tap.reshape(batch, shape.group_out, shape.group_in)
-                image = _shifted(x, shape, i, j).reshape(batch, shape.group_in, shape.pixels)
+                image = _shifted(x, shape, i, j)
+                image = image.reshape(batch, shape.group_in, shape.pixels)
                 if out is None:
                     out = torch.bmm(tap, image)
                 else:
@@ -117,7 +120,8 @@ class PrecomputedGemm(OperatorFamily):
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Run one product per block and group."""
         pixels, images = _block(shape)
-        rows = pad_fully(x, shape).permute(0, 2, 3, 1).contiguous()
+        rows = pad_fully(x, shape)
+        rows = rows.permute(0, 2, 3, 1).contiguous()
         filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
         filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
         # of the geometry alone: networks have few of those, and many shapes
@@ -149,8 +153,10 @@ def _gathered_product(
         images, pixels, _ = part.shape
         patches = flat.index_select(0, part.reshape(-1))
         patches = patches.view(images * pixels, shape.taps, shape.groups, shape.group_in)
-        matrix = patches.permute(2, 1, 3, 0).reshape(shape.groups, -1, images * pixels)
-        image = torch.bmm(filters, matrix).view(shape.out_c, images, pixels)
+        matrix = patches.permute(2, 1, 3, 0)  # groups, taps, channels, pixels
+        matrix = matrix.reshape(shape.groups, -1, images * pixels)
+        image = torch.bmm(filters, matrix)
+        image = image.view(shape.out_c, images, pixels)
         out.append(image.transpose(0, 1))
     return cat(out, 2)
 
@@ -167,6 +173,7 @@ def _gather_index(shape: ConvShape, images: int, device: torch.device) -> Tensor
     """Return which padded pixel each (image, output pixel, tap) reads."""
     height = shape.in_h + 2 * shape.pad_h
     width = shape.in_w + 2 * shape.pad_w
-    pixels = torch.arange(images * height * width).view(images, 1, height, width)
-    index = _windows(pixels, shape).reshape(images, shape.pixels, shape.taps)
+    pixels = torch.arange(images * height * width)
+    index = _windows(pixels.view(images, 1, height, width), shape)
+    index = index.reshape(images, shape.pixels, shape.taps)
     return index.to(device, torch.int32)

@@ -62,7 +62,8 @@ class Winograd(OperatorFamily):
     def _block(self, tile: Tensor, filters: Tensor, shape: ConvShape) -> Tensor:
         """Convolve tiles (n, in_c, rows, columns, 4, 4) to (n, out_c, rows, 2, columns, 2)."""
         n, _, rows, columns, *_ = tile.shape
-        flat = tile.permute(4, 5, 1, 0, 2, 3).reshape(_POINTS, -1)
+        flat = tile.permute(4, 5, 1, 0, 2, 3)  # points, channels, images, tiles
+        flat = flat.reshape(_POINTS, -1)
         inputs = _squared(BT, filters.dtype, filters.device) @ flat
         matrices = inputs.view(len(filters), shape.group_in, n * rows * columns)
         products = torch.bmm(filters, matrices)
@@ -100,7 +101,8 @@ class Winograd(OperatorFamily):
         _, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
         across = shape.n * columns
         each = _POINTS * (shape.in_c + shape.out_c) * max(shape.itemsize, 4)
-        return max(1, max(_FEWEST_TILES, BLOCK_BYTES // each) // across)
+        most_tiles = max(_FEWEST_TILES, BLOCK_BYTES // each)
+        return max(1, most_tiles // across)
 
 
 class NonfusedWinograd(Winograd):
