@@ -21,7 +21,8 @@ from typing import Final
 from hpcsweep import processes
 from hpcsweep.node import worker
 
-_LOOK_SECONDS: Final = 0.001  # between two looks whether the parent is gone
+# between two looks whether the parent is gone: it ends at once, and a point waits for it
+_LOOK_SECONDS: Final = 0.001
 
 
 def main(argv: list[str]) -> int:

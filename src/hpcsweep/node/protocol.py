@@ -72,10 +72,11 @@ class Timed:
 
     def ended(self, why: str) -> Outcome:
         """Return the outcome of the point, if the process ended in the check."""
-        before = self.so_far.row.get("checks_missing")  # skipped ones
-        missing = filter(None, (before, f"{self.check}: {why}", *self.rest))
-        cells = OutcomeCells(checks_missing="; ".join(missing))
-        row = {**self.so_far.row, **row_of(cells)}
+        missing = [f"{self.check}: {why}", *self.rest]
+        skipped = self.so_far.row.get("checks_missing")
+        if skipped:
+            missing.insert(0, skipped)
+        row = {**self.so_far.row, **row_of(OutcomeCells(checks_missing="; ".join(missing)))}
         return replace(self.so_far, row=row, killer=self.check)
 
 

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from hpcsweep.measure.bench_api import Bench, Measurement
     from hpcsweep.point import Point
 
-_MOST_TRACE: Final = 1 << 16  # characters: a message may hold a whole tensor
+# characters of a trace that go into the log: a message may hold a whole tensor
+_MOST_TRACE: Final = 1 << 16
+_MOST_REASON: Final = 1000  # of its message, in a cell of the table
 
 # Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
 _STICKY: Final = (
@@ -119,9 +121,15 @@ def outcomes(
 
 def _both(before: str, after: str) -> str:
     """Return the digests of files of which one was replaced meanwhile: that one has both."""
-    old, new = map(sources.parts, (before, after))
-    pairs = ((axis, old.get(axis, ""), new.get(axis, "")) for axis in {**old, **new})
-    return ";".join(f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
+    old = sources.parts(before)
+    new = sources.parts(after)
+    digests = []
+    for axis in {**old, **new}:
+        digest = old.get(axis, "")
+        if new.get(axis, "") != digest:
+            digest = f"{digest}-{new.get(axis, '')}"
+        digests.append(f"{axis}={digest}")
+    return ";".join(digests)
 
 
 class _Progress:
@@ -155,7 +163,7 @@ def _outcome(bench: Bench, point: Point, tries: int, progress: _Progress) -> Out
         return Outcome(status=PointStatus.OOM, reason=str(error), row=row_of(memory))
     except Exception as error:  # noqa: BLE001 - one bad point is one row
         text = f"{type(error).__name__}: {_words(error)}"
-        reason = text[:1000]
+        reason = text[:_MOST_REASON]
         trace = traceback.format_exc()[-_MOST_TRACE:]
         fatal = any(mark in text for mark in _STICKY)
         if fatal and progress.last:  # as if the process had ended

@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
 
 
-# Signals that come from outside the process: the point is tried once more before it is blamed.
+# Signals that come from outside the process, as of the kernel where memory runs out, or a person:
+# the point is tried once more before it is blamed.
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
-_START_TRIES: Final = 3  # by the template, then by itself, and once more: file systems hiccup
-_START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
+# by the template, then by itself, and once more: file systems hiccup
+_START_TRIES: Final = 3
+# A cold import of torch from a loaded network file system takes minutes.
+_START_SECONDS: Final = 300.0
 
 
 @dataclass
@@ -76,19 +79,19 @@ class WorkerCare:
         """
         self._timed = None
         for last_try in (False, True):
-            left = until - time.time()
-            reply = self._ask((point,), tries, min(limit, left))
+            job_seconds = until - time.time()
+            reply = self._ask((point,), tries, min(limit, job_seconds))
             if isinstance(reply, Reply):
                 self._note_killer(point, reply.outcomes[0])
                 return reply.outcomes[0]
-            outside = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
             if self.stop.wanted() or isinstance(reply, Interrupted):
                 return None
             if isinstance(reply, TimedOut):
                 why = f"no result within {limit:g} s"
-                timed = self.with_times(point, why) if limit <= left else None
+                timed = self.with_times(point, why) if limit <= job_seconds else None
                 return timed or Outcome(status=PointStatus.TIMEOUT, reason=why)
-            if last_try or not (outside or self._used):  # else an earlier point may have caused it
+            by_others = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
+            if last_try or not (by_others or self._used):  # an earlier point may have caused it
                 why = str(reply)
                 crashed = Outcome(status=PointStatus.CRASHED, reason=why)
                 return self.with_times(point, why) or crashed
@@ -164,15 +167,22 @@ class WorkerCare:
             self._end_template()
         self._key = key
         self._used = self._worker is not None
-        if self._worker is not None:
-            return self._worker
+        return self._start() if self._worker is None else self._worker
+
+    def _start(self) -> Worker | None:
+        """Return a new worker that has said hello; None if a stop is wanted before it has."""
         for number in range(1, _START_TRIES + 1):
             if self.forks and self._template is None:
                 self._template = Template(self.log, self.variables)
             worker = Worker(self.log, self.variables, self.stop.fd, self._template)
             reply = worker.wait(_START_SECONDS, self.stop.wanted)
             if isinstance(reply, dict):
-                return self._greet(worker, reply)
+                self._worker = worker
+                hello = typed_json.from_plain(Hello, reply)
+                if hello.refused:
+                    raise refusal(hello.refused, hello.exit_code)
+                self.on_hello(hello.env)
+                return worker
             worker.kill()
             if isinstance(reply, Interrupted):
                 return None
@@ -181,14 +191,6 @@ class WorkerCare:
             if number == _START_TRIES:
                 raise Refused(f"{os.uname().nodename}: the worker does not start: {reply}")
         return None
-
-    def _greet(self, worker: Worker, reply: Mapping[str, Any]) -> Worker:
-        self._worker = worker
-        hello = typed_json.from_plain(Hello, reply)
-        if hello.refused:
-            raise refusal(hello.refused, hello.exit_code)
-        self.on_hello(hello.env)
-        return worker
 
     def _end_worker(self) -> None:
         worker = self._worker
