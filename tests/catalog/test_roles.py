@@ -28,8 +28,7 @@ from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import todo
 from hpcsweep.forecast.training_data import SETTINGS
 from hpcsweep.store.chunk_file import Chunk
-from hpcsweep.submit import draft
-from hpcsweep.submit import estimate
+from hpcsweep.submit import draft, estimate
 
 
 

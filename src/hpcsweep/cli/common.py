@@ -137,7 +137,8 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     from hpcsweep.submit import request
 
     gpus = request.named_gpus(sweep)
-    if gpus and (here := request.device_here(sweep).gpu) not in gpus:
+    here = request.device_here(sweep).gpu if gpus else ""
+    if here and here not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
     elif slurm.available():
         why = "this machine has sbatch, so it may be a login node"

@@ -90,13 +90,6 @@ class Submit:
         return self.known.again + 1 if self.request.options.again else None
 
     @property
-    def counts(self) -> SweepDir:
-        """Return the sweep with the rows that count as measured: with --again the last run's."""
-        return (
-            runs.runs_of(self.sweep_dir)[-1].dir if self.request.options.again else self.sweep_dir
-        )
-
-    @property
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
         request = self.request

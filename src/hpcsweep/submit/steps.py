@@ -5,8 +5,7 @@ read, expand    a sweep, a profile and options make a request; its points are ma
 check_inputs    what points need is there: packages, networks, files; torch is asked
 check_support   the algorithms exist on the GPU, as far as libcudnn can tell without one
 check_folder    the folder holds this sweep, and workers do not disturb each other
-ask             what became of what was sent before?
-compare         which points are measured, queued or running, and of which own files?
+ask, compare    what became of what was sent before; which points are measured, or on their way?
 pack            the others become chunks of a new submission
 estimate        how long may they take, and is that within the budget?
 check_place     would the cluster take a job of the profile?
@@ -33,7 +32,7 @@ from hpcsweep.catalog.gpus import vendor
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.store import ledger, locks, outcomes
+from hpcsweep.store import ledger, locks, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.row_reader import read_rows
@@ -205,11 +204,12 @@ def _tell_nothing_left(job: Submit) -> int:
     settled = Counter(job.left_out.settled)
     live = settled.pop(LIVE, 0)
     before = PointTally(settled)
-    rows = read_rows(job.counts.shards(), outcomes.DOUBTS)
-    doubts = {name: why for name, why in outcomes.doubts_in(rows).items() if why}
-    if doubts:
-        ids = (point.point_id for point in job.request.points())
-        before.doubt(doubts[point_id] for point_id in ids if point_id in doubts)
+    again = job.request.options.again
+    counted = runs.runs_of(job.sweep_dir)[-1].dir if again else job.sweep_dir
+    doubts = outcomes.doubts_in(read_rows(counted.shards(), outcomes.DOUBTS))
+    if any(doubts.values()):
+        told = (doubts.get(point.point_id, "") for point in job.request.points())
+        before.doubt(filter(None, told))
     done = f" ({before})" if str(before) else ""
     nothing = f"{job.sweep_dir.name}: nothing to measure{done}"
     if not live:
@@ -248,7 +248,8 @@ def _measure(job: Submit) -> int:
         has = job.request.device
         messages.note(f"the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
     _tell_device(job.request)
-    if WORKLOADS[job.request.sweep.workload].runs_network and (busy := this_machine.busy()):
+    busy = this_machine.busy() if WORKLOADS[job.request.sweep.workload].runs_network else ""
+    if busy:
         messages.warning(busy)
     launcher = launchers.launcher_here(job.request.profile)
     try:
@@ -259,22 +260,23 @@ def _measure(job: Submit) -> int:
         ledger.note_end(job.submission)
     for why in result.refusals:
         messages.warning(f"stopped: {why}")
-    measured = f"{job.sweep_dir.name}: measured {str(result.tally) or 'nothing'}"
+    name = job.sweep_dir.name
+    measured = f"{name}: measured {str(result.tally) or 'nothing'}"
     if result.interrupted:
         messages.progress(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
-    if result.tally.statuses.keys() - outcomes.WELL:
-        attempts = job.sweep_dir.shards_of(job.submission.id)
+    statuses = result.tally.statuses
+    attempts = job.sweep_dir.shards_of(job.submission.id)
+    if statuses.keys() - outcomes.WELL:
         for failure in outcomes.failures_of(attempts, job.request.sweep.maps):
-            messages.warning(f"{job.sweep_dir.name}: {failure}")
-    hint = _hint(job.sweep_dir, result.tally.statuses)
+            messages.warning(f"{name}: {failure}")
     then = ""
-    if result.tally.statuses and not job.request.options.suppress_next_hint:
+    if statuses and not job.request.options.suppress_next_hint:
         then = f"; next: {job.sweep_dir.command('collect')}"
-    messages.progress(f"{measured}{then}{hint}")
+    messages.progress(f"{measured}{then}{_hint(job.sweep_dir, statuses)}")
     if result.tally.not_valid:
-        _tell_disturbed(job.sweep_dir, job.sweep_dir.shards_of(job.submission.id))
-    return result.exit_code or _exit_code(job, result.tally.statuses)
+        _tell_disturbed(job.sweep_dir, attempts)
+    return result.exit_code or _exit_code(job, statuses)
 
 
 def _tell_disturbed(sweep_dir: SweepDir, attempts: Sequence[ShardPath]) -> None:

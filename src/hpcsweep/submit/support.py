@@ -62,7 +62,8 @@ class DescribedGpu:
     @classmethod
     def of(cls, name: str, chosen: Profile | None = None) -> DescribedGpu:
         """Take what doctor wrote beside the profile, else what data sheets say."""
-        if chosen and (path := chosen.device_file).is_file():
+        path = chosen.device_file if chosen else None
+        if path and path.is_file():
             return cls(name=name, properties=files.read_json(path), source=str(path))
         return cls(name=name, properties=gpus.cudnn_properties(name), source=SHEETS)
 
@@ -138,8 +139,8 @@ class Support:
                 continue
             sure = cell.says == _NONE
             rest = "" if sure else "; its older calls may have it: the node will tell"
-            if looked := self.looked.get(cell.network):
-                rest = f"; looked at {looked}{rest}"
+            if cell.network in self.looked:
+                rest = f"; looked at {self.looked[cell.network]}{rest}"
             lines.append(
                 f"{cell.algorithm}: no engine for any convolution of {cell.network} on {cell.gpu} "
                 f"({self.library}){rest}"
@@ -376,9 +377,10 @@ def _answers(
 def _versions() -> Iterator[str]:
     """Yield the releases that an answer depends on, without loading any."""
     yield __version__
-    if named := os.environ.get(environment.CUDNN):
+    library = os.environ.get(environment.CUDNN)
+    if library:
         with suppress(OSError):
-            yield f"{named} {Path(named).stat().st_mtime_ns}"
+            yield f"{library} {Path(library).stat().st_mtime_ns}"
     for wheel in ("torch", "torchvision", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
         with suppress(metadata.PackageNotFoundError):
             yield f"{wheel} {metadata.version(wheel)}"

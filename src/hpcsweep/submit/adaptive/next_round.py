@@ -134,7 +134,8 @@ def judge(group: Group, known: Known, rounds: Sequence[Sequence[str]]) -> Judged
         seen = [point_id for point_id in measured if point_id not in to_come]
         if {*measured}.isdisjoint(chosen) or _beyond(group, seen, measured):
             continue
-        if (held := _held_out(group, known, seen)) is not None:
+        held = _held_out(group, known, seen)
+        if held:
             judged.append(held)
     return Judged(group, judged, len(measured), intervals.shift(known.controls))
 
@@ -206,7 +207,8 @@ def plan(  # noqa: PLR0913 - what decides
     worthiest of all groups if not all can be afforded. A group whose last points brought no valid
     row ends: what disturbed these would disturb the next.
     """
-    if rounds and seconds_left > 0 and (left := missing(rounds[-1], every, known)):
+    left = missing(rounds[-1], every, known) if rounds and seconds_left > 0 else []
+    if left:
         return NextRound(missing=left)
     judged = [judge(group, known, [each.points for each in rounds]) for group in every]
     new: list[ChosenPoint] = []
@@ -230,11 +232,13 @@ def _next_of(
     tried = [name for name in group.ids if name in known.rows and name not in known.too_large]
     beyond = _beyond(group, tried, left)
     if beyond or judged.error is None:
-        if chosen := first(group, {*left}, seconds):
+        chosen = first(group, {*left}, seconds)
+        if chosen:
             return chosen, Why.COMPLETE
         if not judged.measured:
             return [], Why.FAILED
-    if not beyond and (end := judged.why(target)):
+    end = None if beyond else judged.why(target)
+    if end:
         return [], end
     width = float(np.log((Widths() if beyond else judged.width).total))
     return following(group, known.done, {*(beyond or left)}, width, seconds), Why.COMPLETE

@@ -232,7 +232,8 @@ def filled(name: str, judged: Judged, known: Known) -> Iterator[Mapping[str, Any
         ):
             said[point_id] = float(time_ms), wide if is_outside else judged.width
     for point in group.points:
-        if (measured := known.ms.get(point.point_id)) is not None:
+        if point.point_id in known.ms:
+            measured = known.ms[point.point_id]
             yield unmeasured.row(point, Basis.MEASURED, measured, Widths(1.0), name)
         elif point.point_id in said:
             yield unmeasured.row(point, Basis.LINES, *said[point.point_id], unmeasured.PREDICTED)
@@ -271,14 +272,17 @@ def _summary(
         yield f"  {outcomes.disturbance(job.sweep_dir, known.doubtful.values())}"
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
-    if larger := {*known.too_large} - known.rows.keys():
+    larger = {*known.too_large} - known.rows.keys()
+    if larger:
         why = "a smaller one ran out of memory"
         yield f"  without a time, since {why}: {count(len(larger), 'point')}"
-    if missed := _missed(plan, known):
+    missed = _missed(plan, known)
+    if missed:
         why = _worst(_why(plan, judged) for judged in missed)
         yield f"  target missed in {len(missed):,} of {count(len(every), 'group')}; {_NEXT[why]}"
-    if rest := until.of - len(known.done) - predicted:
-        yield f"  without a time, and with none to predict it from: {count(rest, 'point')}"
+    unknown = until.of - len(known.done) - predicted
+    if unknown:
+        yield f"  without a time, and with none to predict it from: {count(unknown, 'point')}"
     yield f"  {count(predicted, 'point')} predicted, the others as measured:"
 
 
