@@ -125,8 +125,11 @@ def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
             attempts = sweep_dir.shards_of(folder.id)
             for shard in attempts:
                 lines = complete_lines(shard.overall)
-                keys_of[shard] = [(row["point_id"], row["status"]) for row in rows_in(lines)]
-                doubts |= outcomes.doubts_in(rows_in(lines, outcomes.DOUBTS))
+                keys = keys_of[shard] = []
+                for row in rows_in(lines, outcomes.DOUBTS):
+                    keys.append((row["point_id"], row["status"]))
+                    if row["status"] is PointStatus.OK:
+                        doubts[row["point_id"]] = outcomes.doubts_of(row)
                 latest[shard.chunk] = [*lines[:1], *lines[1:][-_PACE_ROWS:]]
         except ResultsError as error:
             problems.append(str(error))

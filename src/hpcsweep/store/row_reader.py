@@ -42,9 +42,9 @@ csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,
 def read_rows(attempts: Iterable[ShardPath], columns: Sequence[str] | None = KEY) -> Iterator[Row]:
     """Yield the rows of shards, oldest first, with those of the asked cells that are filled.
 
-    Without `columns` all cells are asked for. `point_id` and `status` are always there. Where no
-    others are asked for, lines that begin with them count, whatever follows: so `status` looks
-    through 300,000 rows in a second. Else lines with too few cells, or too many, are left out.
+    A line that begins with a point's id and a status is a row, so that `status` can look through
+    300,000 in two seconds. Where the line has too few cells, or too many, it has no others.
+    Without `columns` all cells are asked for, and such lines are left out.
     `Unread` where a shard cannot be read now; one that is not there has no rows.
     """
     for shard in attempts:
@@ -68,23 +68,19 @@ def rows_in(lines: Sequence[bytes], columns: Sequence[str] | None = KEY) -> Iter
         if not begins or begins[2] not in _STATUS or b"\0" in line:
             continue
         row: Row = {"point_id": begins[1].decode(), "status": _STATUS[begins[2]]}
-        if depth:
-            cells = _last_cells(line, depth, len(names))
-            if not cells:
-                continue
-            for name, place in places.items():
-                if cells[place]:
-                    row[name] = cells[place]
+        cells = _last_cells(line, depth, len(names)) if depth else []
+        for name, place in places.items():
+            if cells and cells[place]:
+                row[name] = cells[place].decode("utf-8", "replace")
         yield row
 
 
-def _last_cells(line: bytes, depth: int, cells: int) -> list[str]:
+def _last_cells(line: bytes, depth: int, cells: int) -> list[bytes]:
     """Return at least the last cells of a line; none where it has not as many as its shard."""
-    text = line.decode("utf-8", "replace")
-    if '"' in text:  # a comma may be part of a cell
-        values = next(csv.reader([text]))
-        return values if len(values) == cells else []
-    return text.rsplit(",", depth) if text.count(",") == cells - 1 else []
+    if b'"' in line:  # a comma may be part of a cell
+        values = next(csv.reader([line.decode("utf-8", "replace")]))
+        return [value.encode() for value in values] if len(values) == cells else []
+    return line.rsplit(b",", depth) if line.count(b",") == cells - 1 else []
 
 
 def table_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:

@@ -2,12 +2,18 @@
 
 The tables have one row per point, sorted by axis values; neither the order of the shards nor
 earlier collects change them. Damaged rows are left out and reported; all complete rows are kept.
-Where nothing changed, nothing is read. Nothing here imports pandas or pydantic: both load slowly.
+Where nothing changed since the last collect, by a memory in `SweepDir.collect_index`, nothing is
+read; else everything is, since the tables are rewritten whole in any case. Where the memory is
+gone, damaged or of another version, nothing is known. Nothing here imports pandas or pydantic: both
+load slowly.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import json
+import os
 import shutil
 import tempfile
 import time
@@ -17,12 +23,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from hpcsweep import files
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import chunk_file, locks, outcomes, runs
-from hpcsweep.store.collect import incremental, merge, merged_tables
+from hpcsweep.store import chunk_file, locks, outcomes, runs, typed_json
+from hpcsweep.store.collect import merge, merged_tables
 from hpcsweep.store.collect.merge import Pool, TableRow
 from hpcsweep.store.collect.merged_tables import TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
@@ -32,7 +39,9 @@ from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.row_reader import Blocks, Shard, read_rows, scan_shard, table_rows
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
+from hpcsweep.version import __version__
 
+_FORMAT: Final = f"11 {__version__}"  # of the memory: another version reads everything again
 _NAMED: Final = 20  # points in the command that measures destroyed ones again
 _SECONDS: Final = 1.0  # that a reader waits for another collect
 
@@ -53,8 +62,8 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
 
 def is_up_to_date(sweep_dir: SweepDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
-    state = incremental.state_of(sweep_dir, _planned(sweep_dir, sweep_dir.manifests()))
-    return incremental.report_of(sweep_dir, state) is not None
+    state = _state_of(sweep_dir, _planned(sweep_dir, sweep_dir.manifests()))
+    return _report_of(sweep_dir, state) is not None
 
 
 def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
@@ -132,8 +141,8 @@ def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
 def _collect(sweep_dir: SweepDir) -> CollectReport:
     manifests = sweep_dir.manifests()
     planned = _planned(sweep_dir, manifests)
-    state = incremental.state_of(sweep_dir, planned)  # first: shards may grow while they are read
-    if before := incremental.report_of(sweep_dir, state):
+    state = _state_of(sweep_dir, planned)  # first: shards may grow while they are read
+    if before := _report_of(sweep_dir, state):
         report = CollectReport(**before)
         return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
     sources = {record.id: record.source for record in manifests if record.source}
@@ -151,9 +160,9 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
         with suppress(OSError):
             sweep_dir.collect_index.unlink(missing_ok=True)
     else:
-        incremental.save(sweep_dir, state, vars(report))
-    files = [*map(str, sweep_dir.merged())]
-    return replace(report, shards_read=len(reading.shards), written=files)
+        _save(sweep_dir, state, vars(report))
+    tables = [*map(str, sweep_dir.merged())]
+    return replace(report, shards_read=len(reading.shards), written=tables)
 
 
 class _Reading:
@@ -242,9 +251,9 @@ def _old_files(sweep_dir: SweepDir, pool: Pool, winners: Iterable[TableRow]) -> 
     old = list(filter(None, map(pool.old_files, winners)))
     if not old:
         return []
-    files = ", ".join(dict.fromkeys(chain.from_iterable(old)))
+    names = ", ".join(dict.fromkeys(chain.from_iterable(old)))
     again = sweep_dir.command("retry", "--changed")
-    what = f"measured with an earlier version of {files} (flag {merge.OLD_FILES})"
+    what = f"measured with an earlier version of {names} (flag {merge.OLD_FILES})"
     return [f"{count(len(old), 'point')} {what}; to measure them again: {again}"]
 
 
@@ -294,3 +303,55 @@ def _look(
         return
     plan.orphans = gone.intersection(measured)
     plan.planned -= gone
+
+
+def _state_of(sweep_dir: SweepDir, planned: Sequence[str]) -> str:
+    """Return a checksum of what collect reads: what is planned, and the stamps of every shard.
+
+    Those of layer rows and samples count, too: on a slow network disk they may come late.
+    """
+    tables = ((one.overall, one.layers, one.samples) for one in sweep_dir.shards())
+    return _checksum([*planned, *map(_stamps, tables)])
+
+
+def _report_of(sweep_dir: SweepDir, state: str) -> dict[str, Any] | None:
+    """Return the report of the last collect, if neither this state nor the tables changed since."""
+    try:
+        record = files.read_json(sweep_dir.collect_index)
+        typed_json.prove(record)
+        now = {"format": _FORMAT, "state": state, "tables": _tables_stamp(sweep_dir)}
+        report: dict[str, Any] = record["report"]
+    except (ResultsError, ValueError, KeyError):
+        return None
+    return report if now.items() <= record.items() else None
+
+
+def _save(sweep_dir: SweepDir, state: str, report: dict[str, Any]) -> None:
+    """Write the memory; if the disk is full, the next collect reads everything again."""
+    record = {
+        "format": _FORMAT,
+        "state": state,
+        "tables": _tables_stamp(sweep_dir),
+        "report": report,
+    }
+    with suppress(ResultsError), files.replacing(sweep_dir.collect_index) as file:
+        file.write(json.dumps(typed_json.sealed(record)).encode())
+
+
+def _tables_stamp(sweep_dir: SweepDir) -> str:
+    return _checksum([_stamps(sweep_dir.merged())])
+
+
+def _checksum(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _stamps(paths: Iterable[Path]) -> str:
+    """Return the names, inodes, sizes and times of files, which change with a file."""
+    stamps = []
+    for path in paths:
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116 - thousands of them
+            name = f"{path.parent.name}/{path.name}"  # the same from any working directory
+            stamps.append(f"{name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
+    return "\n".join(stamps)
