@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,13 +65,9 @@ def settle() -> None:
     Exempt objects in reference cycles are never freed: call this before a network is built.
     """
     gc.collect()
-    _give_back_at_end()
+    atexit.unregister(gc.unfreeze)
+    atexit.register(gc.unfreeze)  # once; else libraries report leaks at the end
     gc.freeze()
-
-
-@cache
-def _give_back_at_end() -> None:
-    atexit.register(gc.unfreeze)  # else libraries report leaks at the end
 
 
 class ModelCache:
@@ -158,8 +153,9 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
         if other_channels:
             _take_channels(model, channels)
         model = model.float()
-        for parameter in [] if trains else model.eval().parameters():
-            parameter.requires_grad = False  # lazy and scripted networks refuse requires_grad_()
+        if not trains:
+            for parameter in model.eval().parameters():
+                parameter.requires_grad = False  # lazy and scripted ones refuse requires_grad_()
         if sources.is_weights_file(weights):
             load_weights(model, sources.file(weights))
         elif weights == RANDOM and ":" not in name:
@@ -352,10 +348,12 @@ def _enliven(model: nn.Module, channels: int) -> None:
         if parameter.dim() > 1 and not parameter.any():
             nn.init.normal_(parameter, std=0.02)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not norms:
+        return
     with ExitStack() as hooks:
         for norm in norms:
             hooks.enter_context(norm.register_forward_pre_hook(_scale))
-        for size in _SETTLING_SIZES if norms else ():
+        for size in _SETTLING_SIZES:
             with suppress(RuntimeError, ValueError, AssertionError):
                 model(torch.randn(1, channels, size, size))
                 break

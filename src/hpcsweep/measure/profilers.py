@@ -186,7 +186,8 @@ def _nvtx(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]
 def marked(device_type: str) -> Iterator[None]:
     """Open a range by start and end; on NVIDIA's GPUs the capture range, too."""
     with ExitStack() as marks:
-        if roctx := _roctx():
+        roctx = _roctx()
+        if roctx:
             marks.callback(roctx.roctxRangeStop, roctx.roctxRangeStartA(RANGE.encode()))
         if _is_nvidia(device_type):
             torch.cuda.profiler.start()

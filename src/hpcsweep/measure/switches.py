@@ -47,12 +47,13 @@ class Switch:
 
 def _attributes(**owners: tuple[object, str]) -> dict[str, Switch]:
     """Return the switches that are attributes, by names such as `cudnn.enabled`."""
-    return {
-        f"{name}.{own}": Switch(partial(getattr, owner, own), partial(setattr, owner, own))
-        for name, (owner, names) in owners.items()
-        for own in names.split()
-        if hasattr(owner, own)  # which this torch may lack
-    }
+    found = {}
+    for name, (owner, attributes) in owners.items():
+        for attribute in attributes.split():
+            if hasattr(owner, attribute):  # which this torch may lack
+                read = partial(getattr, owner, attribute)
+                found[f"{name}.{attribute}"] = Switch(read, partial(setattr, owner, attribute))
+    return found
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,10 @@ class Precision:
     newer: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        named = zip(_PRECISIONS, self.newer, strict=False)
-        lower = [f"{'.'.join(pair)} {text}" for pair, text in named if text not in {"none", "ieee"}]
+        lower = []
+        for pair, precision in zip(_PRECISIONS, self.newer, strict=False):
+            if precision not in {"none", "ieee"}:
+                lower.append(f"{'.'.join(pair)} {precision}")
         return ", ".join(lower) or "TF32 off"
 
 
@@ -86,8 +89,9 @@ def _set_precision(wanted: Precision) -> None:
 
     If only the newer ones were set, torch's compiler would fail, since it reads the older ones.
     """
-    for pair in _PRECISIONS if hasattr(torch._C, "_set_fp32_precision_setter") else ():  # noqa: SLF001
-        torch._C._set_fp32_precision_setter(*pair, "none")  # noqa: SLF001
+    if hasattr(torch._C, "_set_fp32_precision_setter"):  # noqa: SLF001
+        for pair in _PRECISIONS:
+            torch._C._set_fp32_precision_setter(*pair, "none")  # noqa: SLF001
     if wanted.older is not None:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = wanted.older
     for pair, precision in zip(_PRECISIONS, wanted.newer, strict=False):

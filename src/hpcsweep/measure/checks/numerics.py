@@ -92,15 +92,26 @@ class NumericsCheck(PointCheck):
 
 def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> NumericsCells:
     """Return the columns on all comparisons."""
-    verdicts = [*outputs, *calls]
-    wrong = sorted(filter(rounding.is_wrong, verdicts), key=rounding.severity, reverse=True)
-    doubts = [*wrong, *filter(rounding.is_partial, verdicts)]
-    more = f"; {len(doubts) - _SHOWN} more" if len(doubts) > _SHOWN else ""
+    wrong = []
+    partial = []
+    excess = None
+    for verdict in [*outputs, *calls]:
+        if rounding.is_wrong(verdict):
+            wrong.append(verdict)
+        elif rounding.is_partial(verdict):
+            partial.append(verdict)
+        if verdict.excess is not None:
+            excess = max(excess or 0.0, verdict.excess)
+    wrong.sort(key=rounding.severity, reverse=True)
+    doubts = [*wrong, *partial]
+    told = [verdict.message for verdict in doubts[:_SHOWN]]
+    if len(doubts) > _SHOWN:
+        told.append(f"{len(doubts) - _SHOWN} more")
     return NumericsCells(
         call_rel_error=_largest(calls),
         plain_rel_error=_largest(outputs),
-        error_over_bound=max((v.excess for v in verdicts if v.excess is not None), default=None),
-        numerics_reason="; ".join(v.message for v in doubts[:_SHOWN]) + more or None,
+        error_over_bound=excess,
+        numerics_reason="; ".join(told) or None,
     )
 
 

@@ -8,6 +8,7 @@ eighth of them, and a layer pass is one pass of each lane.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -112,9 +113,10 @@ class Lanes:
         """
         self.compiled.blocks += compilations.settle(self.clean.once, ran)
         trials = CompileCount()
-        for lane in self.layers if compilations.compilations() else ():
-            with trials.block():
-                lane.starves()
+        if compilations.compilations():
+            for lane in self.layers:
+                with trials.block():
+                    lane.starves()
         if not trials.blocks:
             return self
         compilations.forget()
@@ -171,15 +173,18 @@ class LaneWork:
 def make_lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
     """Return the lanes for a device; without layer lanes if layers cannot be timed."""
     untimed = compilations.layers_inside(work.model, [*work.calls, *work.watched])
-    calls, watched = (
-        [call for call in some if call.layer not in untimed] for some in (work.calls, work.watched)
-    )
-    outside = replace(work, calls=calls, watched=watched) if untimed else work
+    outside = work
+    if untimed:
+        calls = [call for call in work.calls if call.layer not in untimed]
+        watched = [call for call in work.watched if call.layer not in untimed]
+        outside = replace(work, calls=calls, watched=watched)
     if device.type != "cuda":
-        all_lanes = _on_host(device, outside)
+        lanes = _on_host(device, outside)
+    elif launch == "graph":
+        lanes = _graph(outside)
     else:
-        all_lanes = _graph(outside) if launch == "graph" else _eager(outside)
-    return replace(all_lanes, calls=work.calls, untimed=untimed if work.calls else frozenset())
+        lanes = _eager(outside)
+    return replace(lanes, calls=work.calls, untimed=untimed if work.calls else frozenset())
 
 
 def clock(device: torch.device, prepare: Callable[[], object], timed: DeviceClock | None) -> Clock:
@@ -212,9 +217,11 @@ def _eager(work: LaneWork) -> Lanes:
     clock.calibrate(work.run)
     clean = Lane(work.run, clock)
     watch = None
-    if families := layer_timer.families(work.watched):
-        some = set[str]().union(*families[:: -(-len(families) // _WATCHED)])
-        watch = _event_lane(replace(work, calls=work.watched), some, clock.host_ms)
+    families = layer_timer.families(work.watched)
+    if families:
+        step = math.ceil(len(families) / _WATCHED)
+        layers = set[str]().union(*families[::step])
+        watch = _event_lane(replace(work, calls=work.watched), layers, clock.host_ms)
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock, watch=watch)
     floor_ms = clocks.event_floor_ms(Cuda())
@@ -231,8 +238,10 @@ def _event_lanes(work: LaneWork, host_ms: float) -> list[LayerLane]:
     assert whole.clock is not None  # noqa: S101 - a lane of events
     of_events = whole.clock.host_ms - host_ms
     for count in _PARTS:
-        sets = [set[str]().union(*families[part::count]) for part in range(count)]
-        lanes = [_event_lane(work, some, host_ms + of_events / count) for some in sets]
+        lanes = []
+        for part in range(count):
+            layers = set[str]().union(*families[part::count])
+            lanes.append(_event_lane(work, layers, host_ms + of_events / count))
         if not any(lane.starves() for lane in lanes):
             return lanes
     return [whole]

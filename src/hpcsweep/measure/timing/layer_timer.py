@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from operator import itemgetter
 from typing import Any
 
 from torch import nn
@@ -50,15 +49,21 @@ def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) 
 
     Each part comes with the indices of its forward calls in the whole pass.
     """
-    entries: list[tuple[tuple[int, int], LayerCall, list[float]]] = []
+    forward: dict[int, tuple[LayerCall, list[float]]] = {}
+    backward: dict[int, tuple[LayerCall, list[float]]] = {}
     for places, timed in parts:
-        convolving = [at for at, call in zip(places, timed.calls, strict=False) if call.gradients]
-        order = [*((0, at) for at in places), *((1, at) for at in convolving)]
-        entries += zip(order, timed.calls, timed.times, strict=False)
-    entries.sort(key=itemgetter(0))
-    _, calls, times = zip(*entries, strict=True)
-    backward = sum(timed.backward for _, timed in parts)
-    return LayerTimes(calls, times, parts[0][1].timer, backward, starved)
+        entries = zip(timed.calls, timed.times, strict=False)
+        convolving = []
+        for place in places:
+            forward[place] = next(entries)
+            if forward[place][0].gradients:
+                convolving.append(place)
+        if timed.backward:
+            backward.update(zip(convolving, entries, strict=True))
+    ordered = [forward[place] for place in sorted(forward)]
+    ordered += [backward[place] for place in sorted(backward)]
+    calls, times = zip(*ordered, strict=True)
+    return LayerTimes(calls, times, parts[0][1].timer, len(backward), starved)
 
 
 def families(calls: Sequence[LayerCall]) -> list[set[str]]:

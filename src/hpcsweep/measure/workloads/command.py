@@ -32,6 +32,7 @@ from hpcsweep.spec import template
 from hpcsweep.text import number_in
 
 _MOST_OUTPUT: Final = 1 << 24  # bytes of the output that are read, from its end
+_MOST_WORDS: Final = 400  # characters of a last line: in a cell, and on the screen
 _NAME: Final = re.compile(r"\w[\w .:/%()@-]*")
 _KILLED: Final = 128 + signal.SIGKILL  # what a shell says of a program that was killed
 # last words of torch, C++ and Python, CUDA and HIP, JAX, and Slurm
@@ -145,8 +146,9 @@ def _fail(code: int, text: str, *, by_kernel: bool) -> NoReturn:
     """End this process as the command did, so that the supervisor tells how, with last words."""
     _, _, last = text.rpartition(_TRACEBACK)  # before it, the program may have mended a lack
     last = text if _OF_CHILD.search(last) else last
-    if words := [line for line in last.splitlines() if _NO_MEMORY.search(line)]:
-        raise OutOfMemory(None, None, words[-1].strip()[:400])
+    for line in reversed(last.splitlines()):
+        if _NO_MEMORY.search(line):
+            raise OutOfMemory(None, None, line.strip()[:_MOST_WORDS])
     code = -signal.SIGKILL if code == _KILLED else code
     if code == -signal.SIGKILL and by_kernel:
         raise OutOfMemory(None, None, "the kernel killed the command")
@@ -162,13 +164,15 @@ def _results(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping
     """Return what the command said, by its own names, or by those that the sweep gives."""
     said = _said(wanted, text, file)
     columns = wanted.get("columns") or dict(zip(said, said, strict=True))
-    if missing := [name for name in columns.values() if name not in said]:
+    missing = [name for name in columns.values() if name not in said]
+    if missing:
         raise NoResults(f"there is no {', '.join(missing)} among {', '.join(said)}")
     return {column: said[name] for column, name in columns.items()}
 
 
 def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[str, Any]:
-    if pattern := wanted.get("pattern"):
+    pattern = wanted.get("pattern")
+    if pattern:
         matches = [*re.finditer(pattern, text, re.MULTILINE)]
         if not matches:
             raise NoResults(f"nothing in its output matches {pattern}")
@@ -192,28 +196,36 @@ def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[st
 
 def _numbers(texts: Mapping[str, str | None]) -> dict[str, Any]:
     """Return texts of a program as what they say: numbers, or the texts themselves."""
-    stripped = {name: text and text.strip() for name, text in texts.items()}
-    return {
-        name: text if text is None or (number := number_in(text)) is None else number
-        for name, text in stripped.items()
-    }
+    said: dict[str, Any] = {}
+    for name, text in texts.items():
+        stripped = text and text.strip()
+        number = number_in(stripped) if stripped is not None else None
+        said[name] = stripped if number is None else number
+    return said
 
 
 def _last_object(text: str) -> dict[str, Any]:
     for line in reversed(re.split(r"[\r\n]+", text)):
         with suppress(ValueError, RecursionError):
-            if line.lstrip().startswith("{") and isinstance(found := json.loads(line), dict):
+            found = json.loads(line) if line.lstrip().startswith("{") else None
+            if isinstance(found, dict):
                 return found
     raise NoResults("no line of its output is a JSON object")
 
 
 def _own(said: Mapping[str, Any], point: Point) -> dict[str, Any]:
     """Return the results without axes that it repeats; `NoResults` for names that are taken."""
-    repeated = {n for n in said if n in point.axes and cell(said[n]) == cell(point.axes[n])}
-    own = {name: value for name, value in said.items() if name not in repeated}
-    if odd := [name for name in own if not _NAME.fullmatch(name)]:
-        raise NoResults(f"{odd[0]!r:.60} cannot be the name of a column")
-    if taken := [name for name in own if name in {*kinds(), *point.axes}]:
+    own = {}
+    taken = []
+    for name, value in said.items():
+        if name in point.axes and cell(value) == cell(point.axes[name]):
+            continue
+        if not _NAME.fullmatch(name):
+            raise NoResults(f"{name!r:.60} cannot be the name of a column")
+        if name in {*kinds(), *point.axes}:
+            taken.append(name)
+        own[name] = value
+    if taken:
         remedy = f"`results: {{columns: {{NAME: {taken[0]}}}}}` in the sweep takes it by another"
         raise NoResults(f"{', '.join(taken)} is a column already; {remedy}")
     return own

@@ -49,7 +49,8 @@ class Noop:
             if rule["how"] != "contended" and _applies(rule, point, tries):
                 _fail(rule["how"])
         begin = time.perf_counter_ns()
-        if sleep_ms := point.measure.get("sleep_ms"):
+        sleep_ms = point.measure.get("sleep_ms")
+        if sleep_ms:
             time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
         cells: list[Cells] = [once(ms)]
@@ -71,10 +72,11 @@ def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:
     limit = rule.get("attempts")
     if limit is not None and tries >= limit:
         return False
-    return all(
-        point.axes.get(axis) in (wanted if isinstance(wanted, list) else [wanted])
-        for axis, wanted in rule.get("when", {}).items()  # none: every point
-    )
+    for axis, wanted in rule.get("when", {}).items():  # without any: every point
+        values = wanted if isinstance(wanted, list) else [wanted]
+        if point.axes.get(axis) not in values:
+            return False
+    return True
 
 
 def _fail(how: str) -> None:
