@@ -20,8 +20,8 @@ from typing import Final
 
 import torch
 
-_UNKNOWN_BYTES: Final = 64 << 20
-_MOST_INPUTS: Final = 1 << 16
+_UNKNOWN_BYTES: Final = 64 << 20  # more than most caches; too much only costs time
+_MOST_INPUTS: Final = 1 << 16  # each is a tensor, and takes memory however few numbers it has
 DRAWN: Final = 256  # inputs with distinct numbers; the others are copies, distinct for a cache
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

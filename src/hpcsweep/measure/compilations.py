@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from hpcsweep.measure.shape_pass import LayerCall
 
 RUNS: Final = 3  # torch.jit records in the first, compiles in the second, and tunes in the third
-_CALM: Final = 6  # passes without compilation before timing, if there was any
-_MOST: Final = 120  # passes to wait for that
+# Passes without compilation before timing, if there was any: some networks compile in each third.
+_CALM: Final = 6
+_MOST: Final = 120  # passes to wait for that; then the row is flagged
 
 
 def compilations() -> int:

@@ -39,7 +39,7 @@ from hpcsweep.measure import switches, torch_errors
 
 _log = logging.getLogger(__name__)
 
-_SIGMAS: Final = 6.0
+_SIGMAS: Final = 6.0  # of a sum's error; see above
 TF32: Final = 2.0**-11  # the unit roundoff of operands
 _PLAIN: Final = algorithms.adding(algorithms.PLAIN)
 _FFTS: Final = algorithms.adding(algorithms.FFT)

@@ -92,8 +92,9 @@ def words(error: BaseException) -> str:
 
 
 SYNTHETIC: Final = "synthetic"
+# of an epoch: as many as the default `iterations` times, so that one epoch is enough
 SYNTHETIC_STEPS: Final = 20
-SYNTHETIC_CLASSES: Final = 10
+SYNTHETIC_CLASSES: Final = 10  # as CIFAR-10 has
 SYNTHETIC_DATA: Final = "synthetic_data"
 _CIFAR_IMAGES: Final = (50_000, 10_000)  # for training and for validation, as published
 _VALIDATION_SHARE: Final = 5  # training images for each validation image

@@ -12,8 +12,6 @@ idle GPU, and the sample before the work, do not count.
 
 from __future__ import annotations
 
-import functools
-import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +142,10 @@ class Telemetry:
 
     @property
     def _reasons(self) -> int:
-        return functools.reduce(operator.or_, (look.reasons or 0 for look in self._looks[1:]), 0)
+        reasons = 0
+        for look in self._looks[1:]:
+            reasons |= look.reasons or 0
+        return reasons
 
     def _unlimited(self) -> list[float]:
         """Return the clocks of this point in samples without a limit by the driver."""
@@ -184,13 +185,15 @@ class Telemetry:
         passes = 0
         began = time.monotonic()
         with _updates_of(self._driver) as updates:
-            while (seconds := time.monotonic() - began) < LONGEST_S and not (
-                seconds >= WINDOW_S and _span_s(updates) >= SPAN_S
-            ):
+            seconds = 0.0
+            while seconds < WINDOW_S or _span_s(updates) < SPAN_S:
+                if seconds >= LONGEST_S:
+                    break
                 for _ in range(block):
                     run()
                 finish()
                 passes += block
+                seconds = time.monotonic() - began
         self.energy_stands = not updates
         return energy_cells(updates, began, seconds / passes)
 

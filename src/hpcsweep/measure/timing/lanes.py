@@ -34,8 +34,9 @@ from hpcsweep.measure.timing.clocks import (
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Clock, Lane
 
+# Tried in turn, until the queue holds the launches of a pass and the events of one part.
 _PARTS: Final = (1, 2, 4, 8)
-_TRIAL: Final = 2
+_TRIAL: Final = 2  # passes, each of which must starve: one alone may by chance
 _TRIES: Final = 4  # to time passes while torch compiles nothing
 _WATCHED: Final = 32  # layers of the clean pass with events: few beside a thousand launches
 

@@ -161,9 +161,9 @@ class Adaptive(_AtLeast):
 
     target: float
     most_seconds: float
-    least_seconds: float = 0.5
-    window: int = 64
-    steady: float = 0.05
+    least_seconds: float = 0.5  # less would be decided by few blocks, more costs each short point
+    window: int = 64  # a shorter one takes chance for an end, a longer one ends later
+    steady: float = 0.05  # of the largest relative IQR in the window
     _spreads: list[tuple[int, float]] = field(default_factory=list)
     _next_look: int = 0
 
@@ -202,9 +202,9 @@ class Steady(_AtLeast):
     over them. After `most_seconds` the warm-up ends in any case.
     """
 
-    least_seconds: float = 0.5
-    most_seconds: float = 10.0
-    slope: float = 0.01
+    least_seconds: float = 0.5  # as for the timed passes
+    most_seconds: float = 10.0  # what drifts longer, such as heat, drifts while passes are timed
+    slope: float = 0.01  # the default `target` of the times themselves
     _medians: list[float] = field(default_factory=list)
     _seen: int = 0
 

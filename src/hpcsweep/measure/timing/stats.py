@@ -17,7 +17,9 @@ from typing import Final
 from hpcsweep.catalog.columns import LIMITS
 from hpcsweep.catalog.row_records import LayerCells, TimeCells
 
-BLOCK_MOST: Final = 10  # passes of a block
+# Passes of a block, and its time: longer ones let the machine drift between lanes, and switching
+# from lane to lane costs about as much as a short pass.
+BLOCK_MOST: Final = 10
 _BLOCK_MS: Final = 100.0
 # Stretches of a run. Of 6 independent ones the lowest and the highest enclose the median with 97 %,
 # of 8 with 99 %; more would be shorter than what drifts (docs/measuring_reasons.md: coverage).
@@ -133,7 +135,7 @@ def summarise(times: Sequence[float]) -> Summary:
 
 
 def block_passes(typical_ms: float) -> int:
-    """Return the passes of a block: about 100 ms, a compromise between drift and switching."""
+    """Return the passes of a block."""
     if not typical_ms > 0:  # nor what is no number
         return BLOCK_MOST
     return max(1, min(BLOCK_MOST, round(_BLOCK_MS / typical_ms)))

@@ -29,7 +29,7 @@ from hpcsweep.measure.workloads.training.trainer import Score, Trainer, next_ste
 
 DATA: Final = "data"
 PHASES: Final = (DATA, "h2d", "forward", "loss", "backward", "optimizer")
-_MEMORY_STEPS: Final = 3
+_MEMORY_STEPS: Final = 3  # their mean counts; each costs a step of which no time is used
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 
-_IMAGENET_CLASSES = 1000
+_IMAGENET_CLASSES: Final = 1000  # what torchvision's networks have unless told otherwise
 
 
 def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
