@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -112,6 +112,7 @@ def test_in_float64_nothing_but_rounding_is_left(
 ) -> None:
     """A wrong index would be of the size of the output, not of its last digits."""
     shape = replace(square(shape, 3), dtype="float64")
+    assume(BACKEND.unsupported(algorithm, shape) is None)
     assert deviation(algorithm, *drawn(shape, seed, torch.float64), shape) < 1e-14
 
 

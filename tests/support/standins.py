@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.catalog import ALGORITHMS, CHOOSING
+from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv import swap
 from hpcsweep.conv.shape import ConvShape
 
 SOURCES = Path(__file__).parent / "native"
-EXPLICIT = [name for name in ALGORITHMS if name not in CHOOSING]
+EXPLICIT = [name for name, known in ALGORITHMS.items() if known.cudnn is not None]
 FALLBACK = swap.FALLBACK
 
 

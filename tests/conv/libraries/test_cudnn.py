@@ -131,6 +131,7 @@ def test_cuda_gets_this_back_end(monkeypatch):
     assert backends.choose("cuda").name != "cudnn"
 
 
-def test_every_algorithm_has_a_number_in_cudnns_numbering():
-    """The taxonomy is cuDNN's."""
-    assert set(cudnn_library.FORWARD) == set(EXPLICIT)
+def test_every_number_of_cudnns_numbering_has_an_algorithm():
+    """The taxonomy is cuDNN's; one's own algorithm needs no number."""
+    numbers = sorted(cudnn_library.FORWARD.values())
+    assert numbers == list(range(len(numbers)))
