@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,10 +117,18 @@ class Results:
         if not isinstance(other, (Results, str)):
             found = f"found a {type(other).__name__}"
             raise UsageError(f'compare: {found}; give hpcsweep.load("NAME"), or "NAME@previous"')
-        read = partial(read_side, self.sweep_dir.path.parent, everything=unreliable)
-        read = partial(read, where=where, renewed=lambda run: collector.tables_of(run)[0])
-        sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
-        return _frame(compare_sides(*sides, metric=metric, across=list(across)).view())
+        named = other if isinstance(other, str) else other.side
+        base, side = (
+            read_side(
+                self.sweep_dir.path.parent,
+                text,
+                where,
+                everything=unreliable,
+                renewed=lambda run: collector.tables_of(run)[0],
+            )
+            for text in (self.side, named)
+        )
+        return _frame(compare_sides(base, side, metric=metric, across=list(across)).view())
 
     def plot(
         self,
@@ -144,7 +152,8 @@ class Results:
     @property
     def side(self) -> str:
         """The results as `hpcsweep compare` takes them: a folder, and the run if it is one."""
-        return f"{self.sweep_dir.path}{f'@{self.sweep_dir.at}' if self.sweep_dir.at else ''}"
+        run = self.sweep_dir.at
+        return f"{self.sweep_dir.path}@{run}" if run else str(self.sweep_dir.path)
 
     def __repr__(self) -> str:
         return f"Results({str(self.sweep_dir.path)!r})"
@@ -206,7 +215,8 @@ def run(
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt(f"{loaded.name} was stopped; the same call goes on with it")
     measured = folders.open_sweep(folder, loaded.name)
-    if error := collector.collect(measured).error():
+    error = collector.collect(measured).error()
+    if error:
         raise error
     return Results(measured)
 

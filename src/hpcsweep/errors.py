@@ -128,8 +128,10 @@ class TargetMissed(HpcsweepError, exit_code=10):
 
 def refusal(text: str, exit_code: int) -> Refused:
     """Return the error of a refusal that another process told, by its exit code."""
-    kinds = Refused.__subclasses__()
-    return next((kind for kind in kinds if kind.exit_code == exit_code), Refused)(text)
+    for kind in Refused.__subclasses__():
+        if kind.exit_code == exit_code:
+            return kind(text)
+    return Refused(text)
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

@@ -46,14 +46,18 @@ EXTRAS: Final[Mapping[str, Extra]] = {
 
 def lacking(name: str) -> list[str]:
     """Return the packages of an extra that are not installed, as pip calls them."""
-    packages = EXTRAS[name].packages.items()
-    return [pip for module, pip in packages if importlib.util.find_spec(module) is None]
+    absent = []
+    for module, package in EXTRAS[name].packages.items():
+        if importlib.util.find_spec(module) is None:
+            absent.append(package)
+    return absent
 
 
 def need(name: str, what: str, other: str = "") -> None:
     """Raise `MissingDependency` if an extra is not installed; `other` is what else to do."""
-    if lack := lacking(name):
-        raise MissingDependency(f"{_words(what, lack[0], name)}{other}")
+    absent = lacking(name)
+    if absent:
+        raise MissingDependency(f"{_words(what, absent[0], name)}{other}")
 
 
 def missing(error: ModuleNotFoundError, what: str) -> MissingDependency | None:

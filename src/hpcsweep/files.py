@@ -24,7 +24,7 @@ _KINDS: Final = {
     stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
-_BLOCK: Final = 1 << 20  # bytes that are read at once
+_BLOCK: Final = 1 << 20  # bytes that are read at once: few calls, and little memory
 _LEFTOVER_SECONDS: Final = 86400.0  # a day: nobody still writes such a file
 COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -106,7 +106,8 @@ def refuse_links(root: Path, *names: str) -> None:
 
     The way begins below `root`; without names, `root` itself is the file.
     """
-    for step in [root.joinpath(*names[: n + 1]) for n in range(len(names))] or [root]:
+    steps = [root.joinpath(*names[:depth]) for depth in range(1, len(names) + 1)]
+    for step in steps or [root]:
         kind = stat.S_IFMT(step.lstat().st_mode)
         if kind not in {stat.S_IFREG, stat.S_IFDIR}:
             what = f"{step.name!r} is {_KINDS.get(kind, 'no file')}"

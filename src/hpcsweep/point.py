@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ID_DIGITS = 16  # 64 bits: two of a billion points have one id with a chance of 3 %
-MAP_DIGITS = 6
+MAP_DIGITS = 6  # of the few maps of one sweep
 LABEL = ("model", "input_size", "batch_size", "algorithm")
 NO_MAPS: Mapping[str, str] = {}
 _POINT_ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
@@ -37,15 +37,21 @@ class Point:
 
         `more` are other axes, of which the value is named: ``resnet18 32 8 auto amp fp16``.
         """
-        values = {name: value for name in LABEL if (value := self.axes.get(name)) is not None}
-        if self.axes.get("input_width") and "input_size" in values:
-            values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"
-        if "algorithm" in values:
-            values["algorithm"] = algorithm_name(values["algorithm"], maps)
+        words = []
+        for name in LABEL:
+            value = self.axes.get(name)
+            if value is None:
+                continue
+            if name == "input_size" and self.axes.get("input_width"):
+                value = f"{value}x{self.axes['input_width']}"
+            if name == "algorithm":
+                value = algorithm_name(value, maps)
+            words.append(str(value))
+        words += [f"{name} {self.axes.get(name)}" for name in more]
         visit = str(self.axes.get("visit") or 1)  # of a row, it is text
-        again = f" visit {visit}" if visit != "1" else ""
-        others = "".join(f" {name} {self.axes.get(name)}" for name in more)
-        return " ".join(map(str, values.values())) + others + again
+        if visit != "1":
+            words.append(f"visit {visit}")
+        return " ".join(words)
 
 
 def is_point_id(text: object) -> bool:
@@ -56,10 +62,12 @@ def is_point_id(text: object) -> bool:
 def varying(points: Iterable[Point]) -> tuple[str, ...]:
     """Return the axes that a label must name to tell points apart, beside those of each label."""
     first: Mapping[str, Any] = {}
-    names: dict[str, None] = {}
+    names: dict[str, None] = {}  # each once, in their order
     for point in points:
         first = first or point.axes
-        names |= {name: None for name in first if point.axes.get(name) != first[name]}
+        for name, value in first.items():
+            if point.axes.get(name) != value:
+                names[name] = None
     return tuple(name for name in names if name not in {*LABEL, "input_width", "visit"})
 
 
@@ -78,7 +86,11 @@ def point_id(workload: str, axes: Mapping[str, Any], measure: Mapping[str, Any])
 
 def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that differ from their default (``True`` is not ``1``)."""
-    return {k: v for k, v in values.items() if k not in defaults or not same(v, defaults[k])}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in defaults or not same(value, defaults[name])
+    }
 
 
 def same(a: object, b: object) -> bool:

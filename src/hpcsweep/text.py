@@ -12,7 +12,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -100,9 +99,11 @@ def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:
 
 def duration(seconds: float) -> str:
     """Return ``5 s``, ``12 min`` or ``3.5 h``: as precise as an estimate is."""
-    if seconds < 90:
+    if seconds < 90:  # from one and a half of the next unit on, two digits say enough of it
         return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.1f} h"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
@@ -110,9 +111,13 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
 
     The first `left` columns, by default all, are aligned left, the others right, as numbers are.
     """
-    lines = [[*map(shown, row)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines = [[shown(cell) for cell in row] for row in rows]
+    widths = _widths(lines)
     return [in_columns(row, widths, left) for row in lines]
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[str]:
@@ -124,26 +129,34 @@ def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[
     lines = aligned(rows, left)
     if width is None or max(map(len, lines)) <= width:
         return lines
-    names, *body = rows
-    parts = [[name] for name in names[:left]]
-    parts += [re.findall(r"[^_]+_*|_+", name) or [name] for name in names[left:]]
-    deep = max(map(len, parts))
-    padded = [[*[""] * (deep - len(part)), *part] for part in parts]
-    broken = [*map(list, zip(*padded, strict=True)), *body]
-    widths = [max(map(len, column)) for column in zip(*broken, strict=True)]
-    keys = [*range(left)]
-    blocks = list[list[int]]()
-    for place in range(left, len(widths)):
-        taken = [*keys, *(blocks[-1] if blocks else []), place]
-        if blocks and sum(widths[column] + 2 for column in taken) - 2 <= width:
-            blocks[-1].append(place)
-        else:
-            blocks.append([place])
+    heads, *body = rows
+    broken = [*_broken_heads(heads, left), *body]
+    widths = _widths(broken)
+    keys = [*range(left)]  # the columns that each block begins with
+    room = width - sum(widths[column] + 2 for column in keys)
+    blocks: list[list[int]] = []
+    free = 0  # characters that the last block has left
+    for column in range(left, len(widths)):
+        if not blocks or free < widths[column] + 2:
+            blocks.append([])
+            free = room + 2  # no space follows the last column
+        blocks[-1].append(column)
+        free -= widths[column] + 2
     lines = []
     for block in blocks:
-        shown = [[row[column] for column in [*keys, *block]] for row in broken]
-        lines += ["", *aligned([row for row in shown if any(row)], left)]
+        part = [[row[column] for column in [*keys, *block]] for row in broken]
+        lines += ["", *aligned([row for row in part if any(row)], left)]
     return lines[1:]
+
+
+def _broken_heads(heads: Sequence[str], left: int) -> list[tuple[str, ...]]:
+    """Return the lines of heads that are broken at `_`, but for the first `left`."""
+    columns = [[name] for name in heads[:left]]
+    columns += [re.findall(r"[^_]+_*|_+", name) or [name] for name in heads[left:]]
+    deepest = max(map(len, columns))
+    for parts in columns:
+        parts[:0] = [""] * (deepest - len(parts))  # a short head stands at the bottom
+    return [*zip(*columns, strict=True)]
 
 
 def cut(line: str, width: int | None) -> str:
@@ -155,11 +168,17 @@ def folded(lines: Iterable[str], width: int | None) -> list[str]:
     """Return lines of which none is longer than `width`, where there is one and words allow it."""
     if width is None:
         return [*lines]
-    wrap = partial(textwrap.wrap, width=width, subsequent_indent="   ", break_long_words=False)
     parts: list[str] = []
     for line in lines:
-        begin = " " * (len(line) - len(line.lstrip()))
-        parts += wrap(line.lstrip(), initial_indent=begin) or [line]
+        words = line.lstrip()
+        wrapped = textwrap.wrap(
+            words,
+            width,
+            initial_indent=" " * (len(line) - len(words)),
+            subsequent_indent="   ",
+            break_long_words=False,
+        )
+        parts += wrapped or [line]
     return parts
 
 

@@ -6,17 +6,21 @@ file, too: the version of the wheel keeps the commit.
 
 from __future__ import annotations
 
-from functools import cache
-
 __version__ = "0.1.0"
+_revision = ""  # git is asked once in a process; `functools.cache` would make its import slower
 
 
-@cache
 def revision() -> str:
     """Return the version, from a checkout between releases with its commit: 0.1.0+g1a2b3c4.
 
     Git is asked at the first call, so that no import waits for it.
     """
+    global _revision  # noqa: PLW0603 - of the process, as its checkout is
+    _revision = _revision or _described()
+    return _revision
+
+
+def _described() -> str:
     import subprocess  # noqa: PLC0415 - with it, `import hpcsweep` would take 20 ms more
     from pathlib import Path  # noqa: PLC0415
 
