@@ -30,7 +30,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.analysis import best, best_layers, verdicts
+from hpcsweep.analysis import best_layers, verdicts
 from hpcsweep.forecast import intervals
 
 PASSES: Final = 20
@@ -286,7 +286,7 @@ def _layers(
         chosen = best_layers.choose(times, "auto")
         calls = chosen.calls
         none = pd.Series(dtype=float)
-        predicted = best.predicted(chosen, none, none, none).iloc[0]
+        predicted = best_layers.predicted(chosen, none, none, none).iloc[0]
         taken = np.where(calls["algorithm"] == names[1], gain * (calls["call_index"] % 3 == 0), 0.0)
         truth = 100 * float((size[calls["call_index"]] * taken).sum() / size.sum())
         changed += predicted["changed"] / (LAYERS * RIVALS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import catalog, messages
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import merged
 from hpcsweep.analysis.best import best_of_sweep
 from hpcsweep.analysis.compare import compare_sides, read_side
 from hpcsweep.analysis.layers import slowest_layers
@@ -49,17 +49,17 @@ class Results:
     @cached_property
     def overall(self) -> pd.DataFrame:
         """One row per point."""
-        return dataset.typed(self.sweep_dir.overall, self.sweep_dir.name)
+        return merged.typed(self.sweep_dir.overall, self.sweep_dir.name)
 
     @cached_property
     def layers(self) -> pd.DataFrame:
         """One row per layer call of a measured point."""
-        return dataset.typed(self.sweep_dir.layers, self.sweep_dir.name)
+        return merged.typed(self.sweep_dir.layers, self.sweep_dir.name)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per timed pass of a measured point."""
-        return dataset.typed(self.sweep_dir.samples, self.sweep_dir.name)
+        return merged.typed(self.sweep_dir.samples, self.sweep_dir.name)
 
     @cached_property
     def flags(self) -> pd.DataFrame:
@@ -88,7 +88,7 @@ class Results:
         _text("where", where)
         return _frame(
             slowest_layers(
-                self.sweep_dir, by=by, where=where, metric=metric, top=top, everything=unreliable
+                self.sweep_dir, by=by, where=where, metric=metric, top=top, unreliable=unreliable
             )
         )
 
@@ -97,7 +97,7 @@ class Results:
     ) -> pd.DataFrame:
         """Return the table of `hpcsweep best`; the maps are in its `attrs`."""
         _text("where", where)
-        chosen = best_of_sweep(self.sweep_dir, where=where, over=over, everything=unreliable)
+        chosen = best_of_sweep(self.sweep_dir, where=where, over=over, unreliable=unreliable)
         return _frame(chosen.view, maps=dict(chosen.maps))
 
     def compare(
@@ -123,7 +123,7 @@ class Results:
                 self.sweep_dir.path.parent,
                 text,
                 where,
-                everything=unreliable,
+                unreliable=unreliable,
                 renewed=lambda run: collector.tables_of(run)[0],
             )
             for text in (self.side, named)
@@ -142,12 +142,12 @@ class Results:
     ) -> Picture:
         """Return a matplotlib figure: one column over another, as `hpcsweep plot` draws it.
 
-        `look` has the fields of `hpcsweep.analysis.output.Look`: width, height, font, dpi.
+        `look` has the fields of `hpcsweep.analysis.drawing.Look`: width, height, font, dpi.
         """
-        from hpcsweep.analysis import output, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
+        from hpcsweep.analysis import drawing, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
 
         lines = plot.read_plot(self.sweep_dir, x, y, by=by, where=where, baseline=baseline)
-        return plot_chart.picture_of(lines, output.Look(**look))
+        return plot_chart.picture_of(lines, drawing.Look(**look))
 
     @property
     def side(self) -> str:

@@ -182,7 +182,7 @@ def held_by(visits, noise):
     )
     chosen = best_layers.choose(times, 0)
     none = pd.Series(dtype=float)
-    found = best.predicted(chosen, none, none, none)
+    found = best_layers.predicted(chosen, none, none, none)
     calls = chosen.calls
     of_choice = saved[calls["config"], calls["call_index"], calls["algorithm"].astype(int)]
     truth = 100 * pd.Series(1 - np.exp(-of_choice)).groupby(calls["config"]).mean()

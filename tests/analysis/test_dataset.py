@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import pandas as pd
 import pytest
 
-import hpcsweep
-import manypoints
-import quickstart
 import resultsfolder
 from analysistables import table_of
 from collectedsweep import SUBMISSION, SWEEP, cells_of
 from hpcsweep.analysis import dataset, plot
 from hpcsweep.catalog import gpus
-from hpcsweep.errors import MissingDependency, UsageError
+from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
 from localruns import Desk
@@ -92,20 +87,6 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
         dataset.read_dataset(folder.sweep_dir)
 
 
-def test_what_the_framework_chose_fell_back_from_nothing_and_a_reason_is_one():
-    """Whatever algorithm its kernels were recognised as; a reason is told."""
-    rows = pd.DataFrame(
-        {
-            "algorithm": ["auto", "auto", "autotune", "gemm", "gemm", "gemm", "gemm", "auto"],
-            "algorithm_used": ["auto", "winograd", "gemm", "gemm", "gemm", "fft", None, "unknown"],
-            "fallback_reason": [None, None, "no tuner", None, "stride", None, None, ""],
-        }
-    )
-    wanted = [False, False, True, False, True, True, False, False]
-    assert list(dataset.fell_back(rows)) == wanted
-    assert not dataset.fell_back(rows[["algorithm"]]).any()
-
-
 def _table(*devices, gpu="l40"):
     return pd.DataFrame({"gpu": gpu, "device_name": list(devices), "ms": range(len(devices))})
 
@@ -137,78 +118,3 @@ def test_products_of_tables_that_are_read_together_are_told_apart():
     """Each has one product, under the same value."""
     both = _table("NVIDIA L40S", "NVIDIA L40S"), _table("NVIDIA L40")
     assert _apart(*both) == [["l40s", "l40s"], ["l40"]]
-
-
-NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
-
-
-def test_parquet_has_the_same_rows_with_types(tmp_path):
-    """As `hpcsweep.load` reads them: every cell, empty ones too; but floats have 32 bits."""
-    run = quickstart.collected(tmp_path)
-    assert [path.name for path in dataset.write_parquet(run)] == [
-        "overall.parquet", "layers.parquet", "samples.parquet",
-    ]  # fmt: skip
-    found = hpcsweep.load(run.path)
-    for name in ("overall", "layers", "samples"):
-        table = pd.read_parquet(run.file(f"{name}.parquet"), dtype_backend="numpy_nullable")
-        wanted = getattr(found, name)
-        assert list(table) == list(wanted)
-        assert table["point_id"].tolist() == wanted["point_id"].tolist()
-        for column in wanted:
-            known = wanted[column].notna()
-            assert table[column].notna().tolist() == known.tolist()
-            cells = wanted[column][known]
-            if pd.api.types.is_float_dtype(cells):
-                cells = cells.astype("float32")
-            assert table[column][known].tolist() == cells.tolist()
-
-
-def test_parquet_is_much_smaller(tmp_path):
-    """A ninth of the bytes, though times are random digits; CSV has no empty columns."""
-    run = manypoints.collected(tmp_path)
-    dataset.write_parquet(run)
-    sizes = {path.suffix: 0 for path in (run.layers, run.layers.with_suffix(".parquet"))}
-    for path in run.merged():
-        for one in (path, path.with_suffix(".parquet")):
-            sizes[one.suffix] += one.stat().st_size if one.exists() else 0
-    assert sizes[".parquet"] < sizes[".csv"] / 9
-
-
-def test_collect_writes_parquet_if_asked(desk):
-    """And names the files."""
-    desk.spec(NOOP)
-    desk.submit()
-    done = desk.run("collect", "sweep", "--parquet")
-    assert done.returncode == 0, done.stderr
-    assert "results/sweep/overall.parquet" in done.stdout
-    assert len(pd.read_parquet(desk.results / "sweep" / "overall.parquet")) == 2
-
-
-def test_without_pyarrow_nothing_is_merged_and_the_extra_is_named(desk, monkeypatch):
-    """Before a long collect, not after it."""
-    desk.spec(NOOP)
-    desk.submit()
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    done = desk.run("collect", "sweep", "--parquet")
-    assert done.returncode == MissingDependency.exit_code
-    assert "pip install 'hpcsweep[parquet]'" in done.stderr
-    assert not (desk.results / "sweep" / "overall.csv").exists()
-
-
-def test_where_no_table_is_yet_none_is_written(tmp_path):
-    """Before the first point is measured."""
-    run = quickstart.collected(tmp_path)
-    for path in (run.overall, run.layers):
-        path.unlink()
-    assert dataset.write_parquet(run) == [run.file("samples.parquet")]
-
-
-def test_a_cell_that_is_no_number_is_told(tmp_path):
-    """In the table, with its line; the old Parquet file stays."""
-    run = quickstart.collected(tmp_path)
-    dataset.write_parquet(run)
-    before = run.file("overall.parquet").read_bytes()
-    run.overall.write_text(run.overall.read_text().replace(",64,", ",sixty-four,", 1))
-    with pytest.raises(UsageError, match=r"overall\.csv.*sixty-four"):
-        dataset.write_parquet(run)
-    assert run.file("overall.parquet").read_bytes() == before

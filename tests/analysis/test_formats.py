@@ -85,3 +85,15 @@ def test_markup_in_a_name_stands_in_markdown_as_it_was_typed():
         r"| \_a\_ |",
         r"| a\\\|b \&lt; |",
     ]
+
+
+def test_truth_values_are_written_as_in_the_merged_tables(tmp_path):
+    """In small letters; what is unknown is an empty cell."""
+    path = tmp_path / "x.csv"
+    formats.write_csv(path, [{"a": True, "b": None}, {"a": False, "b": 1.5}])
+    assert path.read_text() == "a,b\ntrue,\nfalse,1.5\n"
+
+
+def test_a_table_without_rows_has_its_header():
+    """A program that reads it finds the columns."""
+    assert formats.csv_text(["a", "b"], []) == "a,b\n"

@@ -175,7 +175,7 @@ def test_unreliable_points_are_left_out_and_counted(tmp_path):
     found = layers.slowest_layers(run)
     assert "gemm" not in found.frame
     assert "2 unreliable points left out (very_noisy)" in found.written("table")
-    assert "gemm" in layers.slowest_layers(run, everything=True).frame
+    assert "gemm" in layers.slowest_layers(run, unreliable=True).frame
     with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\)") as refused:
         layers.slowest_layers(run, where="algorithm=gemm")
     assert all(way in str(refused.value) for way in ("--unreliable", "=True", f"{run.name} --inv"))

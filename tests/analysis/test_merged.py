@@ -1,18 +1,18 @@
-"""Tables that are not as collect writes them are refused; conditions choose rows."""
+"""Tables that are not as collect writes them are refused; their Parquet files have types."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
-import collectedsweep
-from hpcsweep.analysis import compare, merged, plot, report
-from hpcsweep.analysis.merged import parse, select
-from hpcsweep.cli import main
-from hpcsweep.errors import UsageError
-from localruns import Desk
+import hpcsweep
+import manypoints
+import quickstart
+from hpcsweep.analysis import merged
+from hpcsweep.errors import MissingDependency, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,91 +63,76 @@ def test_a_loss_that_diverged_is_a_number(tmp_path: Path) -> None:
     assert len(merged.read_table(path, "s")) == 3
 
 
-ROWS = pd.DataFrame(
-    {
-        "model": ["a", "b", "c", "d"],
-        "input_size": [8, 16, 32, 64],
-        "seed": [1.0, None, 3.0, 4.0],
-        "started_at": [f"2026-01-0{day}T10:00:00.000+00:00" for day in (1, 2, 3, 4)],
-    }
-)
+NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "models"),
-    [
-        ("model=a,model=c", "ac"),
-        ("input_size=8, input_size = 64 ,model!=a", "d"),
-        ("input_size==16", "b"),
-        ("input_size>=16,input_size<64", "bc"),
-        ("input_size=10..40", "bc"),
-        ("input_size=8,input_size=30..70", "acd"),
-        ("input_size!=10..40", "ad"),
-        ("seed=unset", "b"),
-        ("seed<4", "ac"),
-        ("started_at>=2026-01-03", "cd"),
-        ("started_at=2026-01-02..2026-01-03T12:00", "bc"),
-    ],
-)
-def test_conditions_hold_together_and_values_of_a_column_are_alternatives(text, models):
-    """Numbers by size, times by the calendar; an empty cell has no size."""
-    assert "".join(select(ROWS, parse(text))["model"]) == models
+def test_parquet_has_the_same_rows_with_types(tmp_path):
+    """As `hpcsweep.load` reads them: every cell, empty ones too; but floats have 32 bits."""
+    run = quickstart.collected(tmp_path)
+    assert [path.name for path in merged.write_parquet(run)] == [
+        "overall.parquet", "layers.parquet", "samples.parquet",
+    ]  # fmt: skip
+    found = hpcsweep.load(run.path)
+    for name in ("overall", "layers", "samples"):
+        table = pd.read_parquet(run.file(f"{name}.parquet"), dtype_backend="numpy_nullable")
+        wanted = getattr(found, name)
+        assert list(table) == list(wanted)
+        assert table["point_id"].tolist() == wanted["point_id"].tolist()
+        for column in wanted:
+            known = wanted[column].notna()
+            assert table[column].notna().tolist() == known.tolist()
+            cells = wanted[column][known]
+            if pd.api.types.is_float_dtype(cells):
+                cells = cells.astype("float32")
+            assert table[column][known].tolist() == cells.tolist()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("model", "is no column=value"),
-        ("input_size=8,16", "did you mean 'input_size=8,input_size=16'"),
-        ("input_size=>8", r"'input_size=>8' is no column=value .*>="),
-        ("input_size<>8", r"is no column=value .*!="),
-        ("input_size=8-64", r"a range is input_size=8\.\.64"),
-        ("model<b", "model is a text, which has no order"),
-        ("input_size>big", "needs a number"),
-        ("started_at>soon", "needs a number, or a date"),
-        ("model=a,model=x", r"has model=x \(model is one of a, b, c, d\)"),
-        ("model!=x", r"has model=x \("),
-        ("input_size>64", r"has input_size>64 \(input_size is one of 8, 16, 32, 64\)"),
-        ("model=a,input_size=16", r"has input_size=16 \(input_size is one of 8\)"),
-    ],
-)
-def test_a_condition_that_cannot_hold_is_told_with_what_to_type(text, words):
-    """Never read as something else: a value that no row has is a mistake, also beside others."""
-    with pytest.raises(UsageError, match=words):
-        select(ROWS, parse(text))
+def test_parquet_is_much_smaller(tmp_path):
+    """A ninth of the bytes, though times are random digits; CSV has no empty columns."""
+    run = manypoints.collected(tmp_path)
+    merged.write_parquet(run)
+    sizes = {path.suffix: 0 for path in (run.layers, run.layers.with_suffix(".parquet"))}
+    for path in run.merged():
+        for one in (path, path.with_suffix(".parquet")):
+            sizes[one.suffix] += one.stat().st_size if one.exists() else 0
+    assert sizes[".parquet"] < sizes[".csv"] / 9
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Give a collected sweep of three batch sizes and two algorithms."""
-    return collectedsweep.collected(tmp_path_factory.mktemp("where"))
+def test_collect_writes_parquet_if_asked(desk):
+    """And names the files."""
+    desk.spec(NOOP)
+    desk.submit()
+    done = desk.run("collect", "sweep", "--parquet")
+    assert done.returncode == 0, done.stderr
+    assert "results/sweep/overall.parquet" in done.stdout
+    assert len(pd.read_parquet(desk.results / "sweep" / "overall.parquet")) == 2
 
 
-def test_every_command_that_takes_where_takes_the_same(run):
-    """And the option may be repeated: all its conditions count."""
-    desk = Desk(run.path.parent.parent)
-    assert {n for n, c in main.commands.items() if any(p.name == "where" for p in c.params)} == {
-        "report", "layers", "best", "compare", "plot", "roofline",
-    }  # fmt: skip
-    asked = ("--where", "batch_size>=4,algorithm=gemm", "--where", "algorithm=winograd")
-    done = desk.run("report", "demo", *asked, "--format", "csv")
-    assert {line.split(",")[2] for line in done.stdout.splitlines()[1:]} == {"4", "16"}, done
-    assert "gemm,winograd" in done.stdout.splitlines()[0]
-    for command in (["layers"], ["best"], ["plot", "--x", "batch_size"], ["roofline"]):
-        done = desk.run(*command, "demo", "--where", "batch_size>99")
-        assert "no measured point has batch_size>99" in done.stderr, command
-    both = compare.read_side(run.path.parent, "demo:batch_size<=4", "batch_size>1", everything=True)
-    assert set(both.rows["batch_size"]) == {4}
-    assert compare.compare_sides(both, both).verdicts
-    assert len(report.read_report(run, where="batch_size=1..4").rows) == 6
+def test_without_pyarrow_nothing_is_merged_and_the_extra_is_named(desk, monkeypatch):
+    """Before a long collect, not after it."""
+    desk.spec(NOOP)
+    desk.submit()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = desk.run("collect", "sweep", "--parquet")
+    assert done.returncode == MissingDependency.exit_code
+    assert "pip install 'hpcsweep[parquet]'" in done.stderr
+    assert not (desk.results / "sweep" / "overall.csv").exists()
 
 
-def test_a_baseline_is_one_value_of_each_column(run):
-    """Anything else could mean several baselines."""
-    for text in ("batch_size>=4", "algorithm=gemm,algorithm=winograd", "batch_size=1..4"):
-        with pytest.raises(UsageError, match="a baseline is column=value"):
-            plot.read_plot(run, "batch_size", baseline=text)
-    kept = plot.read_plot(
-        run, "batch_size", where="algorithm=gemm,algorithm=winograd", baseline="algorithm=gemm"
-    )
-    assert kept.rows["_speedup"].max() == 2
+def test_where_no_table_is_yet_none_is_written(tmp_path):
+    """Before the first point is measured."""
+    run = quickstart.collected(tmp_path)
+    for path in (run.overall, run.layers):
+        path.unlink()
+    assert merged.write_parquet(run) == [run.file("samples.parquet")]
+
+
+def test_a_cell_that_is_no_number_is_told(tmp_path):
+    """In the table, with its line; the old Parquet file stays."""
+    run = quickstart.collected(tmp_path)
+    merged.write_parquet(run)
+    before = run.file("overall.parquet").read_bytes()
+    run.overall.write_text(run.overall.read_text().replace(",64,", ",sixty-four,", 1))
+    with pytest.raises(UsageError, match=r"overall\.csv.*sixty-four"):
+        merged.write_parquet(run)
+    assert run.file("overall.parquet").read_bytes() == before

@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
-from hpcsweep.analysis import output, plot, plot_chart
+from hpcsweep.analysis import drawing, plot, plot_chart
 from hpcsweep.errors import UsageError
 
 
@@ -79,7 +79,7 @@ def paper(tmp_path_factory):
     return collected(tmp_path_factory.mktemp("paper"), LONG, paper_cells)
 
 
-def drawn(plotted, look=output.LOOK):
+def drawn(plotted, look=drawing.LOOK):
     """Return the figure of a plot."""
     with mpl.rc_context({"font.size": look.font}):
         figure = plot_chart.picture_of(plotted, look)
@@ -133,7 +133,7 @@ def test_hatches_are_seen_on_every_colour(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("x", ["input_size", "algorithm"])
-@pytest.mark.parametrize("look", [output.LOOK, plot_chart.Look(3.4, 3.4, 7)])
+@pytest.mark.parametrize("look", [drawing.LOOK, plot_chart.Look(3.4, 3.4, 7)])
 def test_no_label_is_printed_over_another(paper, x, look):
     """Close numbers are left out, long names are turned."""
     axis = drawn(plot.read_plot(paper, x), look).axes[0].xaxis
@@ -181,16 +181,16 @@ def test_an_algorithm_has_one_colour_and_mark_everywhere(paper):
     def styles(**options):
         found = plot.read_plot(paper, "input_size", by=["algorithm"], **options)
         drawn_ones = [(one.get_color(), one.get_marker()) for one in drawn(found).axes[0].lines]
-        marked = [look for look in dict.fromkeys(drawn_ones) if look[1] in output.MARKERS]
+        marked = [look for look in dict.fromkeys(drawn_ones) if look[1] in drawing.MARKERS]
         return dict(zip(found.lines, marked, strict=True))
 
     among = styles()
     assert styles(where="algorithm=implicit_gemm") == {"implicit_gemm": among["implicit_gemm"]}
-    assert among["implicit_gemm"] == output.styles(["x", "implicit_gemm"])["implicit_gemm"]
+    assert among["implicit_gemm"] == drawing.styles(["x", "implicit_gemm"])["implicit_gemm"]
     assert len({*among.values()}) == len(among)
-    twelve = output.styles(map(str, range(12)))
+    twelve = drawing.styles(map(str, range(12)))
     assert len({*twelve.values()}) == 12
-    assert len(output.styles(map(str, range(40)))) == 40
+    assert len(drawing.styles(map(str, range(40)))) == 40
 
 
 def test_intervals_of_unreliable_values_do_not_set_the_scale(tmp_path):

@@ -189,7 +189,7 @@ def of_best(run, default, rival):
     data = dataset.read_dataset(run)
     rows, _ = data.chosen("input_size=64")
     control = np.log(rows["control_ms"].astype(float))
-    times = dataset.timed(rows, "median_ms").assign(
+    times = verdicts.timed(rows, "median_ms").assign(
         config=0, call_index=0, layer="conv", unique_key="k", algorithm=rows["algorithm"],
         ms=rows["median_ms"], control=control,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import hpcsweep
 import quickstart
 from docscripts import DOCS
 from hpcsweep import api
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import merged
 from hpcsweep.spec import sweep_file
 from paths import ROOT
 
@@ -29,7 +29,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Go where the results of the quickstart sweep are."""
-    dataset.write_parquet(quickstart.collected(tmp_path))
+    merged.write_parquet(quickstart.collected(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     return tmp_path

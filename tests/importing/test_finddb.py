@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import pytest
 
 import knownphysics
-from hpcsweep.analysis import best_by_shape
+from hpcsweep.analysis import best
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.forecast import training_data
@@ -253,14 +253,14 @@ def test_other_shapes_have_no_time(desk):
     """Nothing is guessed: a call without a time keeps the default."""
     known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)
     run, axes = desk.sweep("gfx1030_36"), {"model": "net", "input_size": 8, "batch_size": 2}
-    found = best_by_shape.best_of_shapes(run, axes, [("a", known), ("b", other), ("a", other)], "")
+    found = best.best_of_shapes(run, axes, [("a", known), ("b", other), ("a", other)], "")
     (layers,) = found.maps.values()
     assert layers == {known.unique_key: "gemm"}  # of layer a, one call has a time
     assert "2 calls of 1 shape without a time keep auto" in found.view.written("table")
-    alone = best_by_shape.best_of_shapes(run, axes, [("a", known)], "algorithm=gemm")
+    alone = best.best_of_shapes(run, axes, [("a", known)], "algorithm=gemm")
     assert "1 shape with times of one algorithm: no rival to compare" in alone.view.notes
     with pytest.raises(UsageError, match="no time of any of the 1 shape of net"):
-        best_by_shape.best_of_shapes(run, axes, [("b", other)], "")
+        best.best_of_shapes(run, axes, [("b", other)], "")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import resultsfolder
 from collectedsweep import SUBMISSION
-from hpcsweep.analysis import dataset
+from hpcsweep.analysis import reliability
 from hpcsweep.catalog import columns
 from hpcsweep.cli.common import request_of
 from hpcsweep.conv import backend as backends
@@ -116,7 +116,7 @@ def test_a_plan_that_runs_something_else_is_no_choice(desk, monkeypatch):
     rows = pd.DataFrame(on_device("inference").measure(point).layers)
     plans = rows[rows["layer_timer"] == "plans"]
     assert set(plans["fallback_reason"]) == {"no aten::nothing"}
-    assert dataset.fell_back(plans).all()
+    assert reliability.fell_back(plans).all()
 
 
 def test_a_limit_of_plans_and_of_memory_holds():

@@ -1,35 +1,45 @@
-"""Makes a map of algorithms from the layers of a collected sweep: the fastest for each convolution.
+"""Makes maps of algorithms: the fastest one for each convolution of a network.
 
-There is a map for each configuration: GPU, dtype, network and size. It is written as a sweep file
-that measures each map beside the default. `best_layers` chooses; `best_by_shape` makes the same
-from the times of other networks.
+`best_of_sweep` makes them from the layers of a collected sweep: `best_layers` chooses, and there is
+a map for each configuration: GPU, dtype, network and size. `best_of_shapes` makes one for a network
+that was not measured, from other rows: a vendor's, such as MIOpen's find-db, or those of other
+networks, for equal shapes are equal work. Nothing confirms that: such a time has no spread, and was
+taken alone, not inside of the network.
+
+A map is written as a sweep file that measures it beside the default.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
-import scipy  # its parts are loaded where they are used: they take as long as the rest
 
 from hpcsweep import catalog
-from hpcsweep.analysis import best_layers, dataset, merged, verdicts
+from hpcsweep.analysis import best_layers, dataset, formats, reliability
+from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.merged import cells
+from hpcsweep.catalog.limits import IMPOSSIBLE
+from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError
+from hpcsweep.store import named_file
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
+Maps = Mapping[str, Mapping[str, str]]  # of layers to algorithms, by the name of the map
+
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
-_TIMES: Final = ("median_ms", "mean_ms")
-_TENTH: Final = 0.1
 _HIDDEN: Final = {"algorithm", *dataset.REPEATS}
+_SUM: Final = b"# written by hpcsweep, checksum "
 
 
 @dataclass(frozen=True)
@@ -42,38 +52,56 @@ class Best:
 
     view: View
     default: str
-    maps: Mapping[str, Mapping[str, str]]
+    maps: Maps
     axes: Mapping[str, Mapping[str, Any]]
     name: str
     head: tuple[str, ...]
 
     def sweep_file(self) -> str:
         """Return a sweep that measures every map beside the default."""
-        texts = {
-            name: json.dumps({**layers, "default": self.default})
-            for name, layers in self.maps.items()
-            if layers
-        }
+        texts = {}
         anchors: dict[str, str] = {}  # of equal maps, the name of the first
-        for name, text in texts.items():
-            anchors.setdefault(text, name)
-        points = []
-        for name, axes in self.axes.items():
-            algorithms = [self.default]
-            if name in texts:
-                algorithms.append(f"*{anchors[texts[name]]} ")
-            cells = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
-            points += [f"  - {{{', '.join([*cells, f'algorithm: {a}'])}}}" for a in algorithms]
+        for name, layers in self.maps.items():
+            if layers:
+                texts[name] = json.dumps({**layers, "default": self.default})
+                anchors.setdefault(texts[name], name)
         lines = [f"# {line}" for line in self.head]
         lines += [f"name: {self.name}", "workload: inference"]
         if anchors:
             lines.append("maps:")
         lines += [f"  {name}: &{name} {text}" for text, name in anchors.items()]
-        return "\n".join([*lines, "include:", *points, ""])
+        lines.append("include:")
+        for name, axes in self.axes.items():
+            algorithms = [self.default]
+            if name in texts:
+                algorithms.append(f"*{anchors[texts[name]]} ")
+            written = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
+            for algorithm in algorithms:
+                point = ", ".join([*written, f"algorithm: {algorithm}"])
+                lines.append(f"  - {{{point}}}")
+        return "\n".join([*lines, ""])
+
+
+def write_sweep(path: Path, text: str) -> None:
+    """Write a sweep with its checksum; `UsageError` where the file cannot be written.
+
+    An earlier file is replaced unless a person edited it, which the checksum tells.
+    """
+    with named_file.writing(path, _is_unedited) as file:
+        file.write(_summed(text.encode()))
+
+
+def _is_unedited(text: bytes) -> bool:
+    return text == _summed(text.rpartition(_SUM)[0])
+
+
+def _summed(text: bytes) -> bytes:
+    # 64 bits: they tell slips and edits, not attacks
+    return text + _SUM + hashlib.sha256(text).hexdigest()[:16].encode() + b"\n"
 
 
 def best_of_sweep(
-    sweep_dir: SweepDir, *, where: str = "", over: str = catalog.AUTO, everything: bool = False
+    sweep_dir: SweepDir, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False
 ) -> Best:
     """Return the best map of each configuration over the default algorithm `over`.
 
@@ -81,17 +109,8 @@ def best_of_sweep(
     under another algorithm in the same configuration, or it is a training sweep.
     """
     data = dataset.read_dataset(sweep_dir)
-    if data.is_of_command:
-        raise UsageError(
-            f"{sweep_dir.name}: commands have no convolutions to choose for; `hpcsweep report "
-            f"{sweep_dir.name} --metric COLUMN` compares what they said"
-        )
-    if data.trains:
-        raise UsageError(
-            f"{sweep_dir.name}: a training sweep, and best chooses by forward passes alone, which "
-            "say nothing of gradients; measure the networks in an inference sweep"
-        )
-    points, notes = data.chosen(where, everything=everything, noise=True)
+    _refuse_workload(data)
+    points, notes = data.chosen(where, unreliable=unreliable, noise=True)
     chosen = best_layers.per_layer(data, points, over)
     calls = chosen.calls
     if not calls["tried"].any():
@@ -101,86 +120,98 @@ def best_of_sweep(
     first = every[every["config"].isin(calls["config"])].reset_index(drop=True)
     varying = dataset.varying_axes(first, _HIDDEN)
     keys = [axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first]
-    whole = _medians(points, dataset.first_known(points, *_TIMES))
-    layers = _medians(points, points["point_id"].map(_sums(data, points)))
-    off = _off(whole, layers, over)
-    table = predicted(chosen, whole[over], layers[over], off).reindex(first["config"])
-    table = pd.concat([first[keys], table.reset_index(drop=True)], axis=1)
+    gains = best_layers.predicted_gains(data, points, chosen, over).reindex(first["config"])
+    table = pd.concat([first[keys], gains.reset_index(drop=True)], axis=1)
     # a gain whose interval holds a loss was not shown, so nothing of it is pinned
     loses = (table["changed"] > 0) & ~(table["gain_lo_pct"] > 0)
-    of_configs = maps_of(calls, over)
-    with_gpu = len(set(first["gpu"])) > 1
+    maps_by_config = maps_of(calls, over)
+    with_gpu = len(first["gpu"].unique()) > 1
     names = []
     maps: dict[str, Mapping[str, str]] = {}
     axes = {}
     for (_, row), may_lose in zip(first.iterrows(), loses, strict=True):
-        name = map_name(dataset.format_value(key, row[key]) for key in keys)
+        name = map_name(formats.format_value(key, row[key]) for key in keys)
         names.append(name)
-        maps[name] = {} if may_lose else of_configs.get(row["config"], {})
+        maps[name] = {} if may_lose else maps_by_config.get(row["config"], {})
         axes[name] = _written_axes(row, with_gpu=with_gpu)
     table["map"] = names
-    alone = table["gain_pct"].isna().sum()
-    lines = {
+    counts = {
         "without a map: the interval of what it would gain holds a loss": loses.sum(),
-        "in which no other algorithm was timed: no rival to compare": alone,
+        "in which no other algorithm was timed: no rival to compare": table["gain_pct"]
+        .isna()
+        .sum(),
         "without layers under the default": len(every) - len(first),
     }
-    for line, number in lines.items():
+    for line, number in counts.items():
         if number:
             notes.append(f"{count(int(number), 'configuration')} {line}")
-    name = sweep_dir.name
+    sweep = sweep_dir.name
     view = View(
-        title=f"{name}: the fastest algorithm of each convolution, ms of one pass",
+        title=f"{sweep}: the fastest algorithm of each convolution, ms of one pass",
         frame=table, texts=_texts(table, keys, maps, over), left=len(keys),
         notes=[_summary(maps, over), *notes],
-        record={"sweep": name, "default": over, "maps": maps},
+        record={"sweep": sweep, "default": over, "maps": maps},
     )  # fmt: skip
     head = (
-        f"The fastest algorithm of each convolution of {name}, beyond the noise.",
+        f"The fastest algorithm of each convolution of {sweep}, beyond the noise.",
         f"A layer that a map does not name keeps {over}.",
     )
-    return Best(view, over, maps, axes, f"{name}_best", head)
+    return Best(view, over, maps, axes, f"{sweep}_best", head)
 
 
-def _without_rival(data: dataset.Dataset, points: pd.DataFrame, where: str, over: str) -> str:
+def _refuse_workload(data: Dataset) -> None:
+    name = data.sweep_dir.name
+    if data.is_of_command:
+        raise UsageError(
+            f"{name}: commands have no convolutions to choose for; `hpcsweep report "
+            f"{name} --metric COLUMN` compares what they said"
+        )
+    if data.trains:
+        raise UsageError(
+            f"{name}: a training sweep, and best chooses by forward passes alone, which "
+            "say nothing of gradients; measure the networks in an inference sweep"
+        )
+
+
+def _without_rival(data: Dataset, points: pd.DataFrame, where: str, over: str) -> str:
     """Say why nothing could be compared with the default: what became of other algorithms."""
-    meeting = merged.select(data.rows, data.conditions(where))
     stages = (  # the first that still has another algorithm says where the next one lost it
         (points, f"%s ran in no layer that {over} ran in the same configuration"),
-        (meeting, "%s are unreliable; --unreliable takes them"),
+        (data.where(where), "%s are unreliable; --unreliable takes them"),
         (data.rows, "--where leaves out %s"),
         (data.failed, "no point with %s was measured"),
     )
     why = "the sweep has no other algorithm"
     for rows, text in stages:
-        names = set(dataset.cells(rows, "algorithm").dropna().astype(str)) - {over}
-        names = set(filter(catalog.is_algorithm, names))
-        if names:
-            why = text % ", ".join(sorted(names))
+        names = set(cells(rows, "algorithm").dropna().astype(str)) - {over}
+        algorithms = sorted(filter(catalog.is_algorithm, names))
+        if algorithms:
+            why = text % ", ".join(algorithms)
             break
     return f"{data.sweep_dir.name}: no rival to compare with {over}: {why}"
 
 
-def _texts(
-    table: pd.DataFrame, keys: list[str], maps: Mapping[str, Mapping[str, str]], default: str
-) -> pd.DataFrame:
+def _texts(table: pd.DataFrame, keys: list[str], maps: Maps, default: str) -> pd.DataFrame:
     """Return the predictions as people read them."""
-    texts = dataset.texts(table, keys)
-    texts["changed"] = [f"{row.changed} of {row.layers}" for row in table.itertuples()]
-    texts[default] = [f"{ms:.3f}" for ms in table["default_ms"]]
-    texts["predicted"] = [f"{ms:.3f}" for ms in table["predicted_ms"]]
-    texts["gain"] = [
-        f"{row.gain_pct:.1f} % ({row.gain_lo_pct:.1f} to {row.gain_hi_pct:.1f})"
-        if row.changed
-        else "-"
-        for row in table.itertuples()
-    ]
+    texts: dict[str, list[str]] = formats.texts(table, keys)
+    columns = ("changed", default, "predicted", "gain")
+    texts |= {name: [] for name in columns}
+    for row in table.itertuples():
+        gain = "-"
+        if row.changed:
+            gain = f"{row.gain_pct:.1f} % ({row.gain_lo_pct:.1f} to {row.gain_hi_pct:.1f})"
+        texts["changed"].append(f"{row.changed} of {row.layers}")
+        texts[default].append(f"{row.default_ms:.3f}")
+        texts["predicted"].append(f"{row.predicted_ms:.3f}")
+        texts["gain"].append(gain)
     texts["map"] = [name if maps[name] else "-" for name in table["map"]]
     return pd.DataFrame(texts)
 
 
-def _summary(maps: Mapping[str, Mapping[str, str]], default: str) -> str:
-    chosen = Counter(algorithm for layers in maps.values() for algorithm in layers.values())
+def _summary(maps: Maps, default: str) -> str:
+    chosen = Counter[str]()
+    for layers in maps.values():
+        chosen.update(layers.values())
     if not chosen:
         return f"no layer has an algorithm that beats {default} beyond the noise"
     tally = ", ".join(f"{algorithm} {number}" for algorithm, number in chosen.most_common())
@@ -206,87 +237,117 @@ def maps_of(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
     return maps
 
 
-def _medians(points: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
-    """Return a row per configuration and a column per algorithm."""
-    table = points.assign(value=values).pivot_table(
-        index="config", columns="algorithm", values="value", aggfunc="median"
-    )
-    return table.reindex(columns=points["algorithm"].unique())
-
-
-def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
-    """Return what the layers of a forward pass sum to, by point."""
-    rows = data.of_layers(points)
-    rows = rows[(rows["layer"] != "__other__") & ~dataset.gradients(rows)]
-    rows = rows[dataset.cells(rows, "layer_timer") != "plans"]
-    return dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
-
-
-def predicted(
-    chosen: best_layers.LayerChoices,
-    times: pd.Series[float],
-    layers: pd.Series[float],
-    off: pd.Series[float],
-) -> pd.DataFrame:
-    """Return what each map is predicted to gain, with a 95 % interval; NaN where nothing was tried.
-
-    Layers are timed one by one. Where they sum to more than the network, they save as much less.
-    The interval is that of the visits' own gains; of a single visit it is as wide as two visits may
-    differ. It reaches lower by what so many rivals gain by chance. `off` is how far such a sum was
-    off for whole networks of one algorithm, as a share of the gain.
-    """
-    calls = chosen.calls
-    grouped = calls.groupby("config")
-    sums = grouped[["changed", "default_ms", "tried", "luck_ms"]].sum()
-    whole = times.reindex(sums.index).fillna(sums["default_ms"])
-    per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
-    gains = chosen.gains.reindex(sums.index).mul(sums["default_ms"] * per_cent, axis=0)
-    gain = gains.mean(axis=1).fillna(0.0)
-    visits = gains.notna().sum(axis=1)
-    student = scipy.special.stdtrit((visits - 1).clip(lower=1), 0.975)
-    changed_ms = calls["ms"].where(calls["changed"], 0.0).groupby(calls["config"]).sum()
-    once = verdicts.OF_MEAN * math.sqrt(2) * verdicts.ONCE * changed_ms * per_cent
-    of_visits = (student * gains.std(axis=1, ddof=1) / np.sqrt(visits)).fillna(once)
-    of_model = verdicts.OF_MEAN * off.reindex(sums.index).fillna(0.0) * gain
-    half = np.hypot(of_visits, of_model)
-    luck = (sums["luck_ms"] * per_cent).where(sums["changed"] > 0, 0.0)
-    table = pd.DataFrame(
-        {
-            "layers": grouped.size(),
-            "changed": sums["changed"],
-            "default_ms": whole,
-            "predicted_ms": whole * (1 - gain / 100),
-            "gain_pct": gain,
-            "gain_lo_pct": gain - half - luck,
-            "gain_hi_pct": gain + half,
-        }
-    )
-    told = ["gain_pct", "gain_lo_pct", "gain_hi_pct"]
-    return table.assign(**table[told].where(sums["tried"] > 0))
-
-
-def _off(whole: pd.DataFrame, layers: pd.DataFrame, over: str) -> pd.Series[float]:
-    """Return how far gains by the layers' sums are from those of whole networks, by configuration.
-
-    Every algorithm was measured both ways. It is the root of the mean square of the relative
-    errors, of algorithms that differ from the default by a tenth or more: those of smaller ones
-    are noise over nothing.
-    """
-    names = [name for name in whole if name in catalog.ALGORITHMS and name != over]
-    gain, of_sums = (1 - times[names].div(times[over], axis=0) for times in (whole, layers))
-    errors = ((of_sums - gain) / of_sums).where(of_sums.abs() >= _TENTH)
-    return errors.pow(2).mean(axis=1).pow(0.5)
-
-
 def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
     """Return the axes of a configuration that are not default, as a sweep file writes them."""
     left_out = _HIDDEN if with_gpu else {*_HIDDEN, "gpu"}
     values = {}
     for name in catalog.axes_of("inference"):
         axis = catalog.AXES[name]
-        value = None if name in left_out else dataset.to_json(name, row.get(name))
+        value = None if name in left_out else formats.to_json(name, row.get(name))
         if value is not None and axis.kind == "bool":
             value = value == "true"
         if value is not None and value != axis.default:
             values[name] = value
     return values
+
+
+_SHAPE_TIMES: Final = ("median_ms", "mean_ms", "min_ms")  # imported rows may have the last alone
+_BIAS: Final = re.compile(r"_(?:no)?bias(?=_)")  # is added apart, and find-db has none
+_WORK: Final = ["key", "algorithm"]
+_OF_SHAPES: Final = ("model", "input_size", "batch_size")  # always written into the sweep file
+
+
+def best_of_shapes(
+    sweep_dir: SweepDir,
+    axes: Mapping[str, Any],
+    convolutions: Sequence[tuple[str, ConvShape]],
+    where: str,
+) -> Best:
+    """Return the map of the fastest algorithms of a network by the times that a sweep has.
+
+    `axes` name the network and its input, `convolutions` are its calls (layer, shape) in order.
+    `UsageError` where the rows are of several GPUs, or none is of these shapes.
+    """
+    data = dataset.read_dataset(sweep_dir, where)
+    gpus = sorted(set(data.rows["gpu"].dropna()))
+    if len(gpus) != 1:
+        has = f"{sweep_dir.name} has times of {', '.join(gpus) or 'no GPU'}"
+        raise UsageError(f"{has}: --where gpu=NAME chooses one")
+    keys = [(layer, shape.unique_key) for layer, shape in convolutions]
+    calls = pd.DataFrame(keys, columns=["layer", "unique_key"])
+    calls["key"] = calls["unique_key"].str.replace(_BIAS, "", regex=True)
+    possible = data.rows[~reliability.flagged(data.rows, {IMPOSSIBLE})]
+    ranked = _ranked(data.of_layers(possible), set(calls["key"]))
+    if ranked.empty:
+        shapes = count(calls["key"].nunique(), "shape")
+        none = f"no time of any of the {shapes} of {axes['model']}"
+        raise UsageError(f"{sweep_dir.layers}: {none}")
+    by_key = ranked.groupby("key")
+    first = by_key.nth(0).set_index("key")
+    second = by_key.nth(1).set_index("key")[["algorithm", "ms"]]
+    second = second.rename(columns={"algorithm": "next", "ms": "next_ms"})
+    calls = calls.join(first, "key").join(second, "key")
+    calls = calls.fillna({"algorithm": catalog.AUTO}).assign(config=0)
+    defaults = {axis: catalog.AXES[axis].default for axis in axes}
+    named = [axis for axis in axes if axis in _OF_SHAPES or axes[axis] != defaults[axis]]
+    written = {axis: axes[axis] for axis in named}
+    name = map_name(map(str, written.values()))
+    chosen = maps_of(calls, catalog.AUTO).get(0, {})
+    head = (
+        f"The fastest algorithm of each convolution by the times of {sweep_dir.name}",
+        f"({gpus[0]}). Unconfirmed: no network with this map was measured. Its gain has no",
+        "interval, and may be a loss: this sweep measures the map beside the default.",
+    )
+    view = _view_of_shapes(sweep_dir.name, axes, gpus[0], calls, chosen)
+    return Best(view, catalog.AUTO, {name: chosen}, {name: written}, f"{name}_by_shape", head)
+
+
+def _ranked(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
+    """Return time and solver of each shape and algorithm, of its fastest solver; fastest first."""
+    rows = rows[(rows["op"] == "conv2d") & (rows["direction"] == "forward")]
+    rows = rows.assign(
+        key=rows["unique_key"].str.replace(_BIAS, "", regex=True),
+        ms=dataset.first_known(rows, *_SHAPE_TIMES),
+        solver=rows["algorithm_evidence"].fillna("").str.removeprefix("solver "),
+    )
+    rows = rows[rows["key"].isin(keys) & rows["algorithm"].isin(catalog.ALGORITHMS)]
+    rows = rows[~reliability.fell_back(rows)].dropna(subset="ms")
+    # of repeated measurements the median, of several solvers of an algorithm the fastest
+    medians = rows.groupby([*_WORK, "solver"])["ms"].median().reset_index()
+    return medians.sort_values("ms").drop_duplicates(_WORK)
+
+
+def _view_of_shapes(
+    source: str, axes: Mapping[str, Any], gpu: str, calls: pd.DataFrame, chosen: dict[str, str]
+) -> View:
+    """Return a row per shape, in the order of its first call."""
+    by_shape = calls.groupby("key", sort=False)
+    names = ["layer", "algorithm", "solver", "ms", "next", "next_ms", "unique_key"]
+    table = by_shape[names].first().reset_index(drop=True)
+    table.insert(1, "calls", by_shape.size().to_numpy())
+    texts = table[["layer", "calls", "algorithm", "ms", "next", "next_ms"]].astype(object)
+    texts["calls"] = [*map(str, table["calls"])]
+    for name in ("ms", "next_ms"):
+        texts[name] = ["-" if math.isnan(ms) else f"{ms:.3f}" for ms in table[name]]
+    size = formats.labelled(axes, axes)
+    record = {"source": source, "gpu": gpu, "axes": dict(axes), "confirmed": False, "map": chosen}
+    return View(
+        title=f"{size} on {gpu}, by the times of {source}: unconfirmed",
+        frame=table, texts=texts.fillna("-"), left=1, notes=_notes(calls, table), record=record,
+    )  # fmt: skip
+
+
+def _notes(calls: pd.DataFrame, shapes: pd.DataFrame) -> list[str]:
+    """Return lines on what has a time, what has none, and what has no rival."""
+    timed = calls.dropna(subset="ms")
+    every = f"{count(len(calls), 'convolution')} of {count(len(shapes), 'shape')}"
+    lines = [f"{every}, {len(timed)} with a time: {timed['ms'].sum():.3f} ms"]
+    untimed = len(calls) - len(timed)
+    if untimed:
+        of_shapes = count(int(shapes["ms"].isna().sum()), "shape")
+        calls_of = f"{count(untimed, 'call')} of {of_shapes}"
+        lines.append(f"{calls_of} without a time keep {catalog.AUTO}")
+    alone = int((shapes["ms"].notna() & shapes["next_ms"].isna()).sum())
+    if alone:
+        lines.append(f"{count(alone, 'shape')} with times of one algorithm: no rival to compare")
+    return lines

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -25,17 +24,18 @@ import pandas as pd
 import yaml
 
 from hpcsweep import files, sources
-from hpcsweep.analysis import dataset, output
+from hpcsweep.analysis import dataset, reliability
 from hpcsweep.analysis.dataset import Dataset
-from hpcsweep.analysis.page.write import citation, how, shown, values_in, when, write_page
+from hpcsweep.analysis.page import wording
+from hpcsweep.analysis.page.write import write_page
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import sweep_file
 from hpcsweep.spec.profile import ProfileFile
-from hpcsweep.store import own_files
+from hpcsweep.store import named_file, own_files
 from hpcsweep.store.folders import SUMS, SweepDir
 from hpcsweep.store.manifest import Manifest
 
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 1 << 20  # bytes that are read at a time: files may be larger than the memory
 
 
 @dataclass(frozen=True)
@@ -58,35 +58,38 @@ def write(sweep_dir: SweepDir, path: Path) -> list[OwnCode]:
     `UsageError` where nothing was measured, or the file cannot be written or is no bundle;
     `ResultsError` where a link, a pipe or a device is among the results.
     """
-    output.check(path, _is_bundle)
+    named_file.check(path, _is_bundle)
     data = dataset.read_dataset(sweep_dir)
     own = [*_own_files(data)]
     members = _members(sweep_dir)
     rights = 0o666
-    for at in chain.from_iterable(each.files.values() for each in own):
-        rights &= files.reach(at)
-    writing = output.writing(path, _is_bundle, most=rights)
+    for code in own:
+        for source in code.files.values():
+            rights &= files.reach(source)
+    writing = named_file.writing(path, _is_bundle, most=rights)
     with tempfile.TemporaryDirectory() as aside, writing as file:
         made = Path(aside)
         write_page(sweep_dir, made / "page.html")
         (made / "profiles").mkdir()
-        for record in filter(lambda record: record.profile, sweep_dir.manifests()):
-            profile = made / "profiles" / f"{record.profile}.yaml"
-            profile.write_text(yaml.safe_dump(_profile_keys(record)))
+        for record in sweep_dir.manifests():
+            if record.profile:
+                profile = made / "profiles" / f"{record.profile}.yaml"
+                profile.write_text(yaml.safe_dump(_profile_keys(record)))
         (made / "README.md").write_text(_readme(data, own))
         members |= own_files.listed(made)
-        for each in own:
-            folder = f"own_files/{each.digest}"
-            members |= {f"{folder}/{place}": at for place, at in each.files.items()}
+        for code in own:
+            for place, source in code.files.items():
+                members[f"own_files/{code.digest}/{place}"] = source
         _pack(file, sweep_dir.path.name, members)
     return own
 
 
 def _pack(file: IO[bytes], root: str, members: Mapping[str, Path]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
-        lines = [
-            f"{_add(archive, f'{root}/{name}', path)}  {name}\n" for name, path in members.items()
-        ]
+        lines = []
+        for name, path in members.items():
+            digest = _add(archive, f"{root}/{name}", path)
+            lines.append(f"{digest}  {name}\n")
         archive.writestr(f"{root}/{SUMS}", "".join(lines), zipfile.ZIP_DEFLATED)
 
 
@@ -121,13 +124,17 @@ def _members(sweep_dir: SweepDir) -> dict[str, Path]:
         made += submission.manifest, submission.chunks
     for shard in sweep_dir.shards():
         made += shard.overall, shard.layers, shard.samples, shard.env
-    tables = {path.name: path for path in sweep_dir.merged() if path.is_file()}
-    own = {str(path.relative_to(root)): path for path in made if os.path.lexists(path)}
-    for path in tables.values():
-        files.refuse_links(path)
-    for path in own.values():
-        files.refuse_links(root, *path.relative_to(root).parts)
-    return {**tables, **own}
+    members = {}
+    for path in sweep_dir.merged():
+        if path.is_file():
+            files.refuse_links(path)
+            members[path.name] = path
+    for path in made:
+        if os.path.lexists(path):
+            name = path.relative_to(root)
+            files.refuse_links(root, *name.parts)
+            members[str(name)] = path
+    return members
 
 
 def _profile_keys(record: Manifest) -> dict[str, Any]:
@@ -140,15 +147,17 @@ def _profile_keys(record: Manifest) -> dict[str, Any]:
 
 def _own_files(data: Dataset) -> Iterator[OwnCode]:
     """Yield what the measured networks and data sets are made of, each version once."""
-    manifests = data.sweep_dir.manifests()
-    seen = sources.Sources([folder for one in manifests for folder in one.run.search_path])
+    search_path: list[str] = []
+    for record in data.sweep_dir.manifests():
+        search_path += record.run.search_path
+    now = sources.Sources(search_path)
     rows = pd.concat([data.rows, data.earlier]).reindex(columns=[*sources.AXES, "own_files"])
     for row in rows.dropna(subset=["own_files"]).drop_duplicates().to_dict("records"):
         for axis, digest in sources.parts(row["own_files"]).items():
             value = str(row[axis])
             found = own_files.kept(data.sweep_dir, digest)
-            if not found and seen.digest(axis, value) == digest:
-                found = seen.files(axis, value)
+            if not found and now.digest(axis, value) == digest:
+                found = now.files(axis, value)
             readable = all(os.access(path, os.R_OK) for path in found.values())
             yield OwnCode(axis, value, digest, found if readable else {})
 
@@ -158,13 +167,13 @@ def _readme(data: Dataset, own: Sequence[OwnCode]) -> str:
     again = ""
     with suppress(SpecError):  # of an older version, or of another program
         again = sweep_file.load(data.sweep_dir.sweep_file).name
-    flags = dataset.flags(rows).replace("", None).value_counts()
-    env = jinja2.Environment(finalize=shown, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    counts = reliability.flags(rows).replace("", None).value_counts()
+    flags = ", ".join(f"{name} {number}" for name, number in counts.items()) or "none"
+    env = jinja2.Environment(finalize=wording.shown, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     text = resources.files("hpcsweep.analysis").joinpath("bundle.md").read_text(encoding="utf-8")
     return env.from_string(text).render(
-        name=data.sweep_dir.path.name, counts=data.counts(), when=when(rows),
-        values=lambda name: values_in(rows, name) if name in rows else "",
-        hardware=dataset.hardware(rows), how=how(data), citation=citation(data),
-        flags=", ".join(f"{name} {number}" for name, number in flags.items()) or "none",
+        name=data.sweep_dir.path.name, counts=data.counts(), when=wording.when(rows),
+        values=lambda name: wording.values_in(rows, name), hardware=dataset.hardware(rows),
+        how=wording.how(data), citation=wording.citation(data), flags=flags,
         notes=data.why_failed(), own=own, again=again,
     )  # fmt: skip

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ import pandas as pd
 from hpcsweep import messages
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.merged import cells
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
 from hpcsweep.sources import FACTORIES
@@ -40,9 +40,10 @@ _COVERAGE: Final = "algorithm_coverage_pct"
 # what must be equal on both sides, or be named: else a ratio means something else than it says
 _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
 _OWN_FILES: Final = "own_files"
-_MADE_OF: Final = (*FACTORIES, "weights")  # the axes that own files belong to
-_SHOWN: Final = 5
+_MADE_OF: Final = [*FACTORIES, "weights"]  # the axes that own files belong to
+_SHOWN: Final = 5  # configurations that a note names
 _ADDED: Final = frozenset({"first", "second", "ratio", "low", "high", "verdict"})
+_MARGIN: Final = 0.03  # less than this apart is the same: it changes nobody's decision
 _FAR: Final = 1e6  # an interval with ends so far apart says nothing of a ratio
 _ROW: Final = ("submission", "chunk", "attempt", "point_id", "started_at", "median_ms")
 # a colon and two digits behind the run belong to its time
@@ -63,13 +64,9 @@ class Side:
 
 
 def read_side(
-    results: Path,
-    text: str,
-    where: str = "",
-    *,
-    everything: bool = False,
+    results: Path, text: str, where: str = "", *, unreliable: bool = False,
     renewed: Renewed = SweepDir.itself,
-) -> Side:
+) -> Side:  # fmt: skip
     """Return the rows of a side that are reliable, or only noisy, and have the values of `where`.
 
     A side is written ``SWEEP[@RUN][:column=value,...]``. SWEEP is a name or a folder. RUN is one of
@@ -79,23 +76,26 @@ def read_side(
     `renewed` returns the folder of a sweep whose tables hold all rows. `UsageError` where there is
     no such sweep, submission, column or value.
     """
-    of_runs = []
+    tables = []
     notes = list[str]()
     for part in [text] if _folder(text) else text.split("+"):
         name, at, match = _split(part)
-        run = _run(results, name)
-        for own in [run] if at is None else runs.named(run, at):
-            data = dataset.read_dataset(renewed(own))
-            rows, left_out = data.chosen(match, where, everything=everything, noise=True)
-            of_runs.append(rows.assign(_run=f"{own.path.resolve()}@{own.at}"))
-            which = [] if at is None else [", ".join(own.ages())]
-            notes += [f"{part}: {note}" for note in (*which, *left_out)]
-    return Side(text, pd.concat(of_runs, ignore_index=True), tuple(notes))
+        sweep_dir = _sweep_dir(results, name)
+        named = [sweep_dir] if at is None else runs.named(sweep_dir, at)
+        for run in named:
+            data = dataset.read_dataset(renewed(run))
+            rows, left_out = data.chosen(match, where, unreliable=unreliable, noise=True)
+            tables.append(rows.assign(_run=f"{run.path.resolve()}@{run.at}"))
+            if at is not None:
+                left_out = [", ".join(run.ages()), *left_out]
+            notes += [f"{part}: {note}" for note in left_out]
+    return Side(text, pd.concat(tables, ignore_index=True), tuple(notes))
 
 
 def _split(text: str) -> tuple[str, str | None, str]:
     """Return the name, the run, and the columns with their values."""
-    if folder := _folder(text):
+    folder = _folder(text)
+    if folder:
         return folder, text[len(folder) + 1 :] or None, ""
     match = _SIDE.fullmatch(text)
     assert match  # noqa: S101 - every text fits
@@ -105,7 +105,10 @@ def _split(text: str) -> tuple[str, str | None, str]:
 def _folder(text: str) -> str:
     """Return the folder that a side names, with a run of it or alone; empty for a sweep's name."""
     before = text.rpartition("@")[0]
-    return next((each for each in (text, before) if "/" in each and Path(each).is_dir()), "")
+    for name in (text, before):
+        if "/" in name and Path(name).is_dir():
+            return name
+    return ""
 
 
 def sides_of_last_runs(results: Path, text: str) -> list[str]:
@@ -116,17 +119,18 @@ def sides_of_last_runs(results: Path, text: str) -> list[str]:
     name, at, match = _split(text)
     if at is not None:
         raise UsageError(f"{text} is one run: name what to compare it with")
-    run = _run(results, name)
-    every = runs.runs_of(run)
+    sweep_dir = _sweep_dir(results, name)
+    every = runs.runs_of(sweep_dir)
     if len(every) < 2:
-        has = f"{count(len(every), 'run')} ({', '.join(of.began for of in every)})"
-        again = run.command("submit", "--again")
-        raise UsageError(f"{run.name} has {has}; `{again}` measures it once more")
-    rest = f":{match}" if match else ""
-    return [f"{name}@{of.number}{rest}" for of in every[-2:]]
+        began = ", ".join(run.began for run in every)
+        again = sweep_dir.command("submit", "--again")
+        has = f"{sweep_dir.name} has {count(len(every), 'run')} ({began})"
+        raise UsageError(f"{has}; `{again}` measures it once more")
+    columns = f":{match}" if match else ""
+    return [f"{name}@{run.number}{columns}" for run in every[-2:]]
 
 
-def _run(results: Path, name: str) -> SweepDir:
+def _sweep_dir(results: Path, name: str) -> SweepDir:
     """Return the results of a sweep, or of a folder: the sweep's folder itself, or one with one."""
     path = Path(name)
     if folders.is_name_at(results, name) or not path.is_dir():
@@ -134,11 +138,12 @@ def _run(results: Path, name: str) -> SweepDir:
     if (path / "overall.csv").is_file():
         return SweepDir(path)
     inside = folders.sweeps_at(path)
-    if len(inside) != 1:
-        names = ", ".join(str(run.path) for run in inside)
-        has = f"one of {names}" if inside else "it has no overall.csv and no submissions"
-        raise UsageError(f"{path}: which results folder? {has}")
-    return inside[0]
+    if len(inside) == 1:
+        return inside[0]
+    has = "it has no overall.csv and no submissions"
+    if inside:
+        has = f"one of {', '.join(str(run.path) for run in inside)}"
+    raise UsageError(f"{path}: which results folder? {has}")
 
 
 @dataclass(frozen=True)
@@ -161,29 +166,17 @@ class Comparison:
     def beyond(self, verdict: str, share: float) -> list[str]:
         """Return the rows with a verdict that differ by at least a share, as labels."""
         far = np.abs(np.log(self.table["ratio"])) >= math.log1p(share)
-        rows = self.table[far & (self.table["verdict"] == verdict)]
-        return [
-            f"{dataset.labelled(row, self.keys)} ({row['ratio']:.3f})" for _, row in rows.iterrows()
-        ]
+        labels = []
+        for _, row in self.table[far & (self.table["verdict"] == verdict)].iterrows():
+            labels.append(f"{formats.labelled(row, self.keys)} ({row['ratio']:.3f})")
+        return labels
 
     def view(self) -> View:
         """Return the rows as a table."""
-        table = self.table
-        texts = dataset.texts(self.table, self.keys)
-        texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
-        texts["ratio"] = [
-            f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({_ends(low, high)})")
-            for ratio, low, high in zip(table["ratio"], table["low"], table["high"], strict=True)
-        ]
-        texts["verdict"] = list(table["verdict"])
-        if (table[["coverage_first", "coverage_second"]] < 100).any(axis=None):
-            pairs = zip(table["coverage_first"], table["coverage_second"], strict=True)
-            texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
-        ends = ("ratio", "low", "high")
-        mean = dict(zip(ends, self.mean, strict=True)) if self.mean else None
+        mean = dict(zip(("ratio", "low", "high"), self.mean, strict=True)) if self.mean else None
         return View(
             title=f"{self.second.label} against {self.first.label}: {formats.label(self.metric)}",
-            frame=table, texts=pd.DataFrame(texts), left=len(self.keys),
+            frame=self.table, texts=self._texts(), left=len(self.keys),
             notes=[tally(self.verdicts, _WORDS), *self._about_noise(), *self.notes],
             record={
                 "first": self.first.label, "second": self.second.label,
@@ -191,6 +184,22 @@ class Comparison:
                 "verdicts": self.verdicts, "geometric_mean": mean,
             },
         )  # fmt: skip
+
+    def _texts(self) -> pd.DataFrame:
+        table = self.table
+        texts = formats.texts(table, self.keys)
+        for name in ("first", "second"):
+            texts[name] = [f"{ms:.5g}" for ms in table[name]]
+        texts["ratio"] = []
+        for ratio, low, high in zip(table["ratio"], table["low"], table["high"], strict=True):
+            interval = "" if math.isnan(low) else f" ({_ends(low, high)})"
+            texts["ratio"].append(f"{ratio:.3f}{interval}")
+        texts["verdict"] = list(table["verdict"])
+        shares = table[["coverage_first", "coverage_second"]]
+        if (shares < 100).any(axis=None):
+            pairs = shares.itertuples(index=False, name=None)
+            texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
+        return pd.DataFrame(texts)
 
     def _about_noise(self) -> list[str]:
         """Return the geometric mean, and what the intervals come from."""
@@ -201,15 +210,13 @@ class Comparison:
         lines = [f"geometric mean of the ratios {ratio:.3f} ({_ends(low, high)})"]
         if max(self.first.runs, self.second.runs) > 1:
             lines.append(f"{runs}: the noise between runs is known from repeated ones")
-        elif {*self.first.rows["_run"]} != {*self.second.rows["_run"]}:
+        elif set(self.first.rows["_run"]) != set(self.second.rows["_run"]):
             lines.append("one run on each side: only what two visits rarely differ by counts")
             lines.append("several runs of a side, joined by +, tell more")
         by_chance = verdicts.WRONG * len(self.table)
-        if by_chance >= 1:
-            words = f"{FASTER} or {SLOWER} by chance alone"
-            lines.append(
-                f"each row is judged by itself: of equal ones about {by_chance:.0f} were {words}"
-            )
+        if by_chance >= 1:  # of fewer rows none is to be expected
+            words = f"about {by_chance:.0f} were {FASTER} or {SLOWER} by chance alone"
+            lines.append(f"each row is judged by itself: of equal ones {words}")
         return lines
 
 
@@ -218,26 +225,22 @@ def _ends(low: float, high: float) -> str:
 
 
 def compare_sides(
-    first: Side,
-    second: Side,
-    *,
-    metric: str = "median_ms",
-    across: Collection[str] = (),
-    margin: float = 0.03,
+    first: Side, second: Side, *, metric: str = "median_ms", across: Collection[str] = ()
 ) -> Comparison:
-    """Compare two sides; less than `margin` apart is the same. `across` names what may differ."""
-    sides = dataset.products_apart(*(_known_rows(side, metric) for side in (first, second)))
+    """Compare two sides; `across` names what may differ. `UsageError` where they cannot be."""
+    sides = dataset.products_apart(_known_rows(first, metric), _known_rows(second, metric))
     differing = _differing(*sides)
-    keys = [a for a in dataset.axes_in(sides[0]) if a in sides[1]]
-    keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
+    apart = {*differing, *dataset.REPEATS}
+    shared = [axis for axis in dataset.axes_in(sides[0]) if axis in sides[1]]
+    keys = [axis for axis in shared if axis not in apart]
     numbered, lone = _numbered(sides, keys)
     kept = [rows[rows["_key"].isin(numbered["_key"])] for rows in sides]
     unknown = _refuse_mixes(kept, {*across, *keys})
     _warn_of_revisions(kept)
     named = {"model", *dataset.varying_axes(numbered)}
-    shown = [a for a in keys if a in named and numbered[a].notna().any()]
+    shown = [axis for axis in keys if axis in named and numbered[axis].notna().any()]
     renamed = {name: f"{name}_" for name in _ADDED.intersection(keys)}  # axes of a command
-    table, mean = _judged(kept, numbered.rename(columns=renamed), metric, margin)
+    table, mean = _judged(kept, numbered.rename(columns=renamed), metric)
     shown = [renamed.get(name, name) for name in shown]
     notes = _same_rows(*sides)
     if differing:
@@ -255,7 +258,8 @@ def compare_sides(
 def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
     """Return a line on rows that are on both sides: no noise tells them apart."""
     names = [name for name in _ROW if name in first and name in second]
-    own, other = (set(rows[names].itertuples(index=False, name=None)) for rows in (first, second))
+    own = set(first[names].itertuples(index=False, name=None))
+    other = set(second[names].itertuples(index=False, name=None))
     if own == other:
         return ["both sides are the same rows: nothing was measured twice, so nothing can differ"]
     shared = len(own & other)
@@ -268,10 +272,10 @@ def _known_rows(side: Side, metric: str) -> pd.DataFrame:
         raise UsageError(f"{metric} is neither a time nor a rate: what would be faster?")
     if metric not in side.rows:
         raise UsageError(f"{side.label}: no column '{metric}'")
-    values = pd.to_numeric(side.rows[metric], errors="coerce")
-    if not (values > 0).any():
+    is_known = pd.to_numeric(side.rows[metric], errors="coerce") > 0
+    if not is_known.any():
         raise UsageError(f"{side.label}: {metric} holds no numbers")
-    return side.rows[values > 0]
+    return side.rows[is_known]
 
 
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
@@ -290,14 +294,16 @@ def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
 def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Give each row its configuration's number; return those of both sides, and name the others."""
     both = pd.concat([rows.reindex(columns=[*keys, "own_axes"]) for rows in sides], keys=(0, 1))
-    numbers = both.groupby(list(keys), dropna=False).ngroup()
-    own = [numbers.loc[side] for side in (0, 1)]
+    both["_key"] = both.groupby(list(keys), dropna=False).ngroup()
+    numbers = []
     for place, rows in enumerate(sides):
-        rows.insert(0, "_key", own[place])
-    shared = set(own[0]) & set(own[1])
-    every = both.assign(_key=numbers).drop_duplicates("_key")
+        own = both["_key"].loc[place]
+        rows.insert(0, "_key", own)
+        numbers.append(set(own))
+    shared = numbers[0] & numbers[1]
+    every = both.drop_duplicates("_key")
     varying = dataset.varying_axes(every)
-    lone = [_named(every[every["_key"].isin(set(of) - shared)], varying) for of in own]
+    lone = [_named(every[every["_key"].isin(own - shared)], varying) for own in numbers]
     if not shared:
         raise UsageError(f"nothing is on both sides; {lone[0]} and {lone[1]}")
     return every[every["_key"].isin(shared)].sort_values("_key"), lone
@@ -307,9 +313,10 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
     """Return how many configurations there are, and the first of them."""
     if rows.empty:
         return ""
-    some = [dataset.labelled(row, axes) for _, row in rows.head(_SHOWN).iterrows()]
-    more = ["..."] if len(rows) > _SHOWN else []
-    return f"{count(len(rows), 'configuration')} ({', '.join([*some, *more])})"
+    first = [formats.labelled(row, axes) for _, row in rows.head(_SHOWN).iterrows()]
+    if len(rows) > _SHOWN:
+        first.append("...")
+    return f"{count(len(rows), 'configuration')} ({', '.join(first)})"
 
 
 def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> list[str]:
@@ -322,25 +329,24 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
             unknown.append(name)
         elif name not in across and len({*first, *second}) > 1:
             mixed[name] = f"{', '.join(first)} and {', '.join(second)}"
-    if len([rows for rows in sides if _texts_in(rows, _OWN_FILES)]) == 1:
+    first, second = (_texts_in(rows, _OWN_FILES) for rows in sides)
+    if bool(first) != bool(second):
         unknown.append(_OWN_FILES)
     # two sides of one version each are what is compared
-    networks = {*map(str, chain(*(_of_several_versions([rows]) for rows in sides)))}
+    networks = {*_of_several_versions(sides[:1]), *_of_several_versions(sides[1:])}
     if networks and _OWN_FILES not in across:
         mixed[_OWN_FILES] = ", ".join(sorted(networks))
     if mixed:
         differences = "; ".join(f"{name}: {values}" for name, values in mixed.items())
-        raise UsageError(
-            f"the sides differ in {differences}; --across {','.join(mixed)} compares them all the "
-            "same"
-        )
+        across_them = f"--across {','.join(mixed)} compares them all the same"
+        raise UsageError(f"the sides differ in {differences}; {across_them}")
     return unknown
 
 
 def _texts_in(rows: pd.DataFrame, name: str) -> list[str]:
     """Return the values of a column as texts in their order; none where it is not there."""
-    values = dataset.cells(rows, name, None).dropna().unique()
-    return sorted(dataset.format_value(name, value) for value in values)
+    values = cells(rows, name, None).dropna().unique()
+    return sorted(formats.format_value(name, value) for value in values)
 
 
 def _warn_of_revisions(sides: Sequence[pd.DataFrame]) -> None:
@@ -348,50 +354,52 @@ def _warn_of_revisions(sides: Sequence[pd.DataFrame]) -> None:
     first, second = (_texts_in(rows, "hpcsweep_version") for rows in sides)
     numbers = {text.partition("+")[0] for text in (*first, *second)}
     if first and second and first != second and len(numbers) == 1:
-        own, other = ", ".join(first), ", ".join(second)
-        messages.warning(f"two revisions of hpcsweep measured the sides: {own} and {other}")
+        both = f"{', '.join(first)} and {', '.join(second)}"
+        messages.warning(f"two revisions of hpcsweep measured the sides: {both}")
 
 
 def _own_versions(sides: Sequence[pd.DataFrame]) -> list[str]:
     """Return a line on the networks of which each side has another version of the user's files."""
-    names = ", ".join(sorted(map(str, _of_several_versions(sides))))
+    names = ", ".join(sorted(_of_several_versions(sides)))
     return [f"compared: versions of the own files of {names}"] if names else []
 
 
-def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
+def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[str]:
     rows = pd.concat([side.reindex(columns=[*_MADE_OF, _OWN_FILES]) for side in sides])
-    versions = rows.dropna(subset=[_OWN_FILES])
-    cells = versions.groupby(list(_MADE_OF), dropna=False)[_OWN_FILES].nunique()
-    return set(cells[cells > 1].index.get_level_values("model"))
+    known = rows.dropna(subset=[_OWN_FILES])
+    versions = known.groupby(_MADE_OF, dropna=False)[_OWN_FILES].nunique()
+    several = versions[versions > 1]
+    return {*map(str, several.index.get_level_values("model"))}
 
 
 def _judged(
-    sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
+    sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str
 ) -> tuple[pd.DataFrame, tuple[float, float, float] | None]:
     """Return the rows with their verdicts, and the mean ratio where the noise is known."""
-    sign = -1 if formats.is_rate(metric) else 1
-    long = pd.concat([
-        dataset.timed(rows, metric).assign(pair=rows["_key"], origin=rows["_run"], side=side)
-        for side, rows in enumerate(sides)
-    ])  # fmt: skip
+    sign = -1 if formats.is_rate(metric) else 1  # so that a larger logarithm is always slower
+    timed = []
+    for side, rows in enumerate(sides):
+        times = verdicts.timed(rows, metric)
+        timed.append(times.assign(pair=rows["_key"], origin=rows["_run"], side=side))
+    long = pd.concat(timed)
     long["log"] *= sign
     judged = verdicts.judge(long).sort_index()
     table = numbered.drop(columns="_key").reset_index(drop=True)
     for rows, name in zip(sides, ("first", "second"), strict=True):
-        of_keys = rows.reindex(columns=["_key", metric, _COVERAGE]).groupby("_key")
-        table[name] = of_keys[metric].median().to_numpy()
-        table[f"coverage_{name}"] = of_keys[_COVERAGE].min().to_numpy()
-    most = math.log1p(margin)
+        by_key = rows.reindex(columns=["_key", metric, _COVERAGE]).groupby("_key")
+        table[name] = by_key[metric].median().to_numpy()
+        table[f"coverage_{name}"] = by_key[_COVERAGE].min().to_numpy()
+    most = math.log1p(_MARGIN)
     inside = (judged["low"] > -most) & (judged["high"] < most)
     direction = np.where(judged["gap"] > 0, SLOWER, FASTER)
     verdict = np.where(judged["differs"], direction, np.where(inside, SAME, UNDECIDED))
-    ends = np.exp(sign * judged[["low", "high"][::sign]].to_numpy())
-    table = table.assign(
-        ratio=np.exp(sign * judged["gap"].to_numpy()), low=ends[:, 0], high=ends[:, 1],
-        verdict=verdict,
-    )  # fmt: skip
+    low, high = ("low", "high") if sign == 1 else ("high", "low")
+    table["ratio"] = np.exp(sign * judged["gap"].to_numpy())
+    table["low"] = np.exp(sign * judged[low].to_numpy())
+    table["high"] = np.exp(sign * judged[high].to_numpy())
+    table["verdict"] = verdict
     if judged["low"].isna().any():
         return table, None
     mean, *around = verdicts.mean_ratio(long, judged)
-    low, high = sorted(end**sign for end in around)
-    return table, (mean**sign, low, high)
+    low_mean, high_mean = sorted(end**sign for end in around)
+    return table, (mean**sign, low_mean, high_mean)

@@ -17,8 +17,9 @@ from typing import Final
 
 import pandas as pd
 
-from hpcsweep.analysis import dataset, formats, merged
+from hpcsweep.analysis import conditions, dataset, formats, merged, reliability
 from hpcsweep.analysis.formats import View
+from hpcsweep.analysis.merged import cells
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.folders import SweepDir
@@ -30,12 +31,15 @@ _ALONE: Final = ("isolated", "batched", "plans")  # in `layer_timer`
 _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
 _APART: Final = "medians"  # those under which a call counts with its median, likewise
 _MARKS: Final = {_FELL: "~", _APART: "^"}
-_FAR: Final = 0.25  # of the median
+# Of the median: a mean so far from it was moved by a few slow passes, which say nothing of the
+# layer. Below, the mean is better, since means add up to the pass.
+_FAR: Final = 0.25
 _MEAN: Final = "mean_ms"
 _USED: Final = (
     "layer", "algorithm", _MEAN, "median_ms", "min_ms", "direction", "algorithm_used",
     "fallback_reason", "layer_timer", "percentage",
 )  # fmt: skip
+_MOST_VALUES: Final = 4  # of an axis that a line names; of more the first two and the last
 
 
 def slowest_layers(  # noqa: PLR0913 - one argument per option
@@ -45,30 +49,33 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     where: str = "",
     metric: str = "",
     top: int = 20,
-    everything: bool = False,
+    unreliable: bool = False,
 ) -> View:
     """Return the slowest layers; `UsageError` where nothing was collected, chosen or timed."""
     if by not in BY:
         raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
-    data = dataset.read_dataset(sweep_dir, columns=[one.column for one in merged.parse(where)])
-    foreign = dataset.is_foreign(data.rows)
-    chosen, left_out = data.chosen(where, everything=everything or foreign)
-    every, _ = data.chosen(where, everything=True)
+    key = BY[by]
+    asked = [condition.column for condition in conditions.parse(where)]
+    data = dataset.read_dataset(sweep_dir, columns=asked)
+    foreign = reliability.is_foreign(data.rows)
+    chosen, left_out = data.chosen(where, unreliable=unreliable or foreign)
+    every, _ = data.chosen(where, unreliable=True)
     points, lacking = _comparable(chosen, left_out)
-    rows = data.of_layers(points, {*_USED, BY[by], metric})
+    rows = data.of_layers(points, {*_USED, key, metric})
     time = metric or _time_of(rows)
     _check(sweep_dir, rows, time)
-    grouped = _grouped(rows, BY[by], time, given=bool(metric))
+    grouped = _grouped(rows, key, time, given=bool(metric))
     names = dataset.values(grouped, "algorithm")  # plans have rows of their own
-    table = _table(grouped, BY[by], names)
+    table = _table(grouped, key, names)
     under = f", under {names[0]}" if len(names) > 1 else ""
     about = f"times are {time}; shares are {_of_what(rows)}{under}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
-    notes += dataset.unreliable(points) if foreign else []
+    if foreign:
+        notes += reliability.unreliable(points)
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
     what = "ms" if time.endswith("_ms") else formats.label(time)
-    slowest = table.head(top).rename(columns={BY[by]: by})
+    slowest = table.head(top).rename(columns={key: by})
     return View(
         title=f"{sweep_dir.name}: slowest by {by}, {what} of one pass{_at(every, points)}",
         frame=slowest, texts=_texts(slowest, names), left=1, notes=notes,
@@ -81,7 +88,7 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
 
 def _of_what(rows: pd.DataFrame) -> str:
     """Say what the shares are shares of; there is no pass of layers that were timed alone."""
-    timers = dataset.cells(rows, "layer_timer").fillna("")
+    timers = cells(rows, "layer_timer").fillna("")
     if set(timers) == {KERNELS}:
         return "of the kernels of all convolutions"
     alone = timers.isin(_ALONE)
@@ -94,21 +101,20 @@ def _of_what(rows: pd.DataFrame) -> str:
 
 def _time_of(rows: pd.DataFrame) -> str:
     """Return the time that is filled: imported rows may have the shortest alone."""
-    known = (
-        name for name in (_MEAN, "median_ms", "min_ms") if dataset.cells(rows, name, None).any()
-    )
-    return next(known, _MEAN)
+    for name in (_MEAN, "median_ms", "min_ms"):
+        if cells(rows, name, None).any():
+            return name
+    return _MEAN
 
 
 def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
+    path = sweep_dir.layers
     if rows.empty:
-        where = sweep_dir.layers
-        raise UsageError(f"{where}: no layer rows (`layers: false`, or nothing chosen)")
+        raise UsageError(f"{path}: no layer rows (`layers: false`, or nothing chosen)")
     if metric not in rows:
-        near = suggest(metric, merged.header(sweep_dir.layers))
-        raise UsageError(f"{sweep_dir.layers}: no column '{metric}'{near}")
+        raise UsageError(f"{path}: no column '{metric}'{suggest(metric, merged.header(path))}")
     if not pd.api.types.is_numeric_dtype(rows[metric]) or rows[metric].isna().all():
-        raise UsageError(f"{sweep_dir.layers}: {metric} holds no numbers")
+        raise UsageError(f"{path}: {metric} holds no numbers")
 
 
 def _comparable(points: pd.DataFrame, left_out: list[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -117,14 +123,16 @@ def _comparable(points: pd.DataFrame, left_out: list[str]) -> tuple[pd.DataFrame
     `UsageError` where there are none; it tells of the points that were left out before.
     """
     wanted = points["algorithm"].nunique()
-    grouped = points.groupby(dataset.configurations(points))["algorithm"]
-    kept = points[grouped.transform("nunique") == wanted]
+    by_configuration = points.groupby(dataset.configurations(points))["algorithm"]
+    kept = points[by_configuration.transform("nunique") == wanted]
     if kept.empty:
         choose = "choose algorithms with --where algorithm=..."
         raise UsageError("; ".join(["no configuration has every algorithm", choose, *left_out]))
-    missing = count(len(points) - len(kept), "point")
-    note = f"{missing} left out: not every algorithm has that configuration"
-    return kept, [note] if len(kept) < len(points) else []
+    missing = len(points) - len(kept)
+    if not missing:
+        return kept, []
+    why = "left out: not every algorithm has that configuration"
+    return kept, [f"{count(missing, 'point')} {why}"]
 
 
 def _grouped(rows: pd.DataFrame, key: str, metric: str, *, given: bool) -> pd.DataFrame:
@@ -133,16 +141,18 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str, *, given: bool) -> pd.Da
     A metric that was given counts as it is.
     """
     name = rows[key].fillna(rows["layer"])
-    direction = dataset.cells(rows, "direction").fillna("").astype(str)
+    direction = cells(rows, "direction").fillna("").astype(str)
     named = name.where(~dataset.gradients(rows), name + " (" + direction + ")")
-    median = rows.get("median_ms", rows[_MEAN])
-    apart = (rows[_MEAN] - median).abs() > _FAR * median
-    rows = rows.assign(apart=False if given else apart)
-    ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
-    return rows.assign(
-        **{key: named}, ms=ms, fell=dataset.fell_back(rows),
-        share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
-    )  # fmt: skip
+    ms = rows[metric]
+    apart = pd.Series(data=False, index=rows.index)
+    if not given:
+        median = rows.get("median_ms", rows[_MEAN])
+        apart = (rows[_MEAN] - median).abs() > _FAR * median
+        ms = ms.mask(apart, median)
+    whole = ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum")
+    fell = reliability.fell_back(rows)
+    share = 100 * ms / whole
+    return rows.assign(**{key: named}, ms=ms, apart=apart, fell=fell, share=share)
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
@@ -152,16 +162,17 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
     What only other algorithms have, has no share and stands last, with the calls of these.
     """
     first = names[0]
-    # a column per value and algorithm
-    sums = grouped.groupby(["algorithm", key], as_index=False).agg(
+    by_name = grouped.groupby([key, "algorithm"])
+    sums = by_name.agg(
         ms=("ms", "sum"), share=("share", "sum"), fell=("fell", "any"), apart=("apart", "any"),
     )  # fmt: skip
+    # a column per value and algorithm
+    wide = sums.reset_index().pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
     each = grouped.groupby([key, "algorithm", "point_id"]).size()
     calls = each.groupby(level=[0, 1]).mean().unstack()  # noqa: PD010 - a column per algorithm
     calls = calls[first].fillna(calls.max(axis=1)).convert_dtypes()
-    wide = sums.pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
-    shares = wide["share"][first] / grouped["point_id"][grouped["algorithm"] == first].nunique()
-    table = pd.DataFrame({"calls": calls, "share_pct": shares})
+    points_of_first = grouped["point_id"][grouped["algorithm"] == first].nunique()
+    table = pd.DataFrame({"calls": calls, "share_pct": wide["share"][first] / points_of_first})
     for column, flag in ((_FELL, "fell"), (_APART, "apart")):
         raised = wide[flag][names].eq(other=True)
         table[column] = raised.dot(raised.columns + ";").str.rstrip(";")
@@ -174,28 +185,30 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     times = {}
     for name in names:
-        kinds = (
-            _has(table[column], name).map({True: _MARKS[column], False: ""}) for column in _MARKS
-        )
-        marks = [*map("".join, zip(*kinds, strict=True))]
+        marks = [""] * len(table)
+        for column, mark in _MARKS.items():
+            for row, raised in enumerate(table[column]):
+                if name in raised.split(";"):
+                    marks[row] += mark
         width = max(map(len, marks), default=0) or 1
-        ms = ["-" if math.isnan(ms) else f"{ms:.4g}" for ms in table[name]]
-        times[name] = [f"{text}{mark:{width}}" for text, mark in zip(ms, marks, strict=True)]
+        texts = []
+        for ms, mark in zip(table[name], marks, strict=True):
+            number = "-" if math.isnan(ms) else f"{ms:.4g}"
+            texts.append(f"{number}{mark:{width}}")
+        times[name] = texts
     shares = ["-" if math.isnan(share) else f"{share:.1f}" for share in table["share_pct"]]
     calls = [f"{number:.4g}" for number in table["calls"]]
     kept = table[[table.columns[0], "calls", "share_pct", *names]]
     return kept.assign(calls=calls, share_pct=shares, **times)
 
 
-def _has(cells: pd.Series[str], name: str) -> pd.Series[bool]:
-    return cells.map(lambda names: name in names.split(";"))
-
-
 def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> Iterator[str]:
     """Return what the values are means over, and what the mark means."""
-    if over := dataset.varying_axes(points, {"algorithm"}):
-        some = "; ".join(f"{axis} {_values(points, axis)}" for axis in over)
-        yield f"values are means over {some}; --where chooses"
+    over = [
+        f"{axis} {_values(points, axis)}" for axis in dataset.varying_axes(points, {"algorithm"})
+    ]
+    if over:
+        yield f"values are means over {'; '.join(over)}; --where chooses"
     if grouped["fell"].any():
         yield f"{_MARKS[_FELL]} some calls ran another algorithm than requested"
     if grouped["apart"].any():
@@ -204,12 +217,15 @@ def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> Iterator[str]:
 
 def _at(every: pd.DataFrame, points: pd.DataFrame) -> str:
     """Say which part of the points the values are of, on the axes on which it is only a part."""
-    axes = dataset.varying_axes(every, {"algorithm", *dataset.REPEATS})
-    parts = [a for a in axes if points[a].nunique(dropna=False) < every[a].nunique(dropna=False)]
-    pairs = ((axis, _values(points, axis), _values(every, axis)) for axis in parts)
-    return "".join(f", at {axis} {some} alone, of {all_}" for axis, some, all_ in pairs)
+    text = ""
+    for axis in dataset.varying_axes(every, {"algorithm", *dataset.REPEATS}):
+        if points[axis].nunique(dropna=False) < every[axis].nunique(dropna=False):
+            text += f", at {axis} {_values(points, axis)} alone, of {_values(every, axis)}"
+    return text
 
 
 def _values(points: pd.DataFrame, axis: str) -> str:
     values = dataset.ordered(points, axis)
-    return ", ".join(values if len(values) <= 4 else [*values[:2], "...", values[-1]])
+    if len(values) > _MOST_VALUES:
+        values = [*values[:2], "...", values[-1]]
+    return ", ".join(values)

@@ -2,21 +2,23 @@
 
 A value is the median of the measured rows that share a line and an x: repeats with other seeds, and
 the values of axes that `by` leaves out. It is doubtful if any of these rows is doubtful. Its
-baseline is the row that is equal but for the columns that the baseline names.
+baseline is the row that is equal but for the columns that the baseline names. `plot_chart` draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import dataset, formats
+from hpcsweep.analysis import conditions, dataset, formats, reliability
+from hpcsweep.analysis.conditions import Condition
+from hpcsweep.analysis.dataset import REPEATS, Dataset
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import Condition, select
+from hpcsweep.analysis.merged import cells
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import space
 from hpcsweep.store.folders import SweepDir
@@ -35,7 +37,7 @@ class Plot:
     `unsure`. `keys` has the values of the columns `by`, and of x, in the same rows.
     """
 
-    data: dataset.Dataset
+    data: Dataset
     rows: pd.DataFrame
     x: str
     y: str
@@ -68,7 +70,7 @@ class Plot:
         """Return the values, with the columns of the tables."""
         names = {"value": self.y, "n": "n", "doubtful": "doubtful"}
         if self.cells["low"].notna().any():
-            names |= dict(zip(("low", "high"), _ENDS[self.y], strict=True))
+            names["low"], names["high"] = _ENDS[self.y]
         values = self.cells[[*names]].rename(columns=names)
         if self.against:
             values = values.assign(baseline=self.against, speedup=self.cells["speedup"])
@@ -76,35 +78,35 @@ class Plot:
 
     def views(self) -> list[View]:
         """Return the values, and the comparison with the baseline; the first has both values."""
-        heading = (
-            f"{self.data.sweep_dir.name}: {formats.label(self.y)} over {formats.label(self.x)}"
-        )
+        name = self.data.sweep_dir.name
+        what = f"{formats.label(self.y)} over {formats.label(self.x)}"
         where = f", where {self.where}" if self.where else ""
-        texts = [self._table("value", ".5g", "doubtful")]
-        texts += [self._table("speedup", ".3gx", "unsure")] if self.against else []
-        left = 0 if self.numeric else 1
-        titles = [f"{heading}{where} ({self.data.counts()})", self.compared]
+        title = f"{name}: {what}{where} ({self.data.counts()})"
         frame = self.frame()
-        views = [View(title, frame, text, left) for title, text in zip(titles, texts, strict=False)]
-        views[-1] = replace(views[-1], notes=self.notes, marks=dataset.unreliable(self.rows))
-        views[0] = replace(views[0], record={
-            "sweep": self.data.sweep_dir.name, "x": self.x, "y": self.y, "by": list(self.by),
+        left = 0 if self.numeric else 1
+        record = {
+            "sweep": name, "x": self.x, "y": self.y, "by": list(self.by),
             "baseline": self.against or None, "notes": list(self.notes),
-        })  # fmt: skip
-        return views
-
-    def _table(self, column: str, form: str, doubt: str) -> pd.DataFrame:
-        number, unit = form[:3], form[3:]
-        texts = {
-            (cell["line"], cell["place"]):
-            f"{cell[column]:{number}}{unit}{'?' if cell[doubt] else ' '}"
-            for cell in self.cells.dropna(subset=column).to_dict("records")
         }  # fmt: skip
-        body = [
-            [dataset.format_value(self.x, x), *(texts.get((line, x), "- ") for line in self.lines)]
-            for x in self.places
+        marks = reliability.unreliable(self.rows)
+        texts = self._table("value", ".5g", "", "doubtful")
+        if not self.against:
+            return [View(title, frame, texts, left, self.notes, record, marks)]
+        speedups = self._table("speedup", ".3g", "x", "unsure")
+        return [
+            View(title, frame, texts, left, record=record),
+            View(self.compared, frame, speedups, left, self.notes, marks=marks),
         ]
-        return pd.DataFrame(body, columns=[self.x, *(f"{line or self.y} " for line in self.lines)])
+
+    def _table(self, column: str, form: str, unit: str, doubt: str) -> pd.DataFrame:
+        texts = {}
+        for cell in self.cells.dropna(subset=column).to_dict("records"):
+            mark = "?" if cell[doubt] else " "
+            texts[cell["line"], cell["place"]] = f"{cell[column]:{form}}{unit}{mark}"
+        table = {self.x: [formats.format_value(self.x, x) for x in self.places]}
+        for line in self.lines:
+            table[f"{line or self.y} "] = [texts.get((line, x), "- ") for x in self.places]
+        return pd.DataFrame(table)
 
 
 def read_plot(  # noqa: PLR0913 - one argument per option
@@ -126,38 +128,31 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     match = data.pairs(baseline)
     named = [name for name in (x, y, *by) if name]
     data.check(named)
-    needed = {
-        *dataset.axes_in(data.rows),
-        "own_axes",
-        "workload",
-        *named,
-        *match,
-        *_ENDS.get(y, ()),
-        "flags",
-        _COVERAGE,
-    }
-    needed |= {*dataset.HARDWARE}
+    needed = {*dataset.axes_in(data.rows), *named, *match, *_ENDS.get(y, ()), *dataset.HARDWARE}
+    needed |= {"own_axes", "workload", "flags", _COVERAGE}
     rows = data.numbers(data.rows[[name for name in data.rows if name in needed]], y)
-    x, alone = (x, []) if x else _axis(rows)
+    notes: list[str] = []
+    if not x:
+        x, notes = _axis(rows)
     rows = rows[rows[x].notna()]
     if rows.empty:
         raise UsageError(f"{sweep_dir.overall}: no measured point has both {x} and {y}")
-    rest = len(data.rows) - len(rows)
-    notes = [*alone, *([f"{rest} points without {x} or {y} left out"] if rest else [])]
+    lacking = len(data.rows) - len(rows)
+    if lacking:
+        notes.append(f"{lacking} points without {x} or {y} left out")
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += [*data.of_earlier_files(), *_medians(rows, x, telling), *space.legend(data.maps)]
-    rows = rows.assign(_doubtful=dataset.doubtful(rows), _speedup=math.nan, _unsure=False)
+    rows = rows.assign(_doubtful=reliability.doubtful(rows), _speedup=math.nan, _unsure=False)
     if match:
-        rows, more = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
+        rows, more = speedups(rows, y, match, ignore={*REPEATS, y} - {*by})
         notes += more
-    return Plot(
-        data, rows, x, y, telling, *_cells(rows, x, y, telling), tuple(notes), baseline, where
-    )
+    values, keys = _cells(rows, x, y, telling)
+    return Plot(data, rows, x, y, telling, values, keys, tuple(notes), baseline, where)
 
 
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
     """Return the numeric axis with most values, and a note where it was one of several."""
-    varying = dataset.varying_axes(rows, dataset.REPEATS)
+    varying = dataset.varying_axes(rows, REPEATS)
     axes = [axis for axis in varying if dataset.is_quantity(axis, rows)] or varying
     if not axes:
         raise UsageError("which column is x? give --x (no axis varies; try --x input_size)")
@@ -171,47 +166,54 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
 
     If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
-    varying = dataset.varying_axes(rows, {x, y, *dataset.REPEATS})
-    is_axis = x in dataset.axes_in(rows)
-    return tuple(axis for axis in varying if is_axis or not dataset.is_quantity(axis, rows))
+    varying = dataset.varying_axes(rows, {x, y, *REPEATS})
+    if x in dataset.axes_in(rows):
+        return varying
+    return tuple(axis for axis in varying if not dataset.is_quantity(axis, rows))
 
 
 def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
     """Return a note where values are medians of several rows, and over what."""
     most = int(rows.groupby([*by, x], dropna=False).size().max())
+    if most == 1:
+        return []
     over = dataset.varying_axes(rows, {x, *by})
     what = f" over {', '.join(over)}" if over else ""
-    return [f"values are medians{what}, of up to {most} points each"] if most > 1 else []
+    return [f"values are medians{what}, of up to {most} points each"]
 
 
 def _cells(
     rows: pd.DataFrame, x: str, y: str, by: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a row per line and x, in catalogue order, and the columns that tell them apart."""
-    low, high = (dataset.cells(rows, end, math.nan) for end in _ENDS.get(y, ("", "")))
+    low, high = _ENDS.get(y, ("", ""))
     table = rows.assign(
-        _partial=dataset.cells(rows, _COVERAGE, 100.0).astype(float) < 100,
-        _low=low, _high=high, _unsure=rows["_unsure"] | rows["_doubtful"],
-    )  # fmt: skip
-    cells = table.groupby([*by, x], dropna=False, sort=False).agg(
+        _partial=cells(rows, _COVERAGE, 100.0).astype(float) < 100,
+        _low=cells(rows, low, math.nan),
+        _high=cells(rows, high, math.nan),
+        _unsure=rows["_unsure"] | rows["_doubtful"],
+    )
+    found = table.groupby([*by, x], dropna=False, sort=False).agg(
         value=(y, "median"), n=(y, "size"), doubtful=("_doubtful", "any"),
         partial=("_partial", "any"), speedup=("_speedup", "median"),
         faster=("_speedup", "count"), unsure=("_unsure", "any"),
         low=("_low", "min"), high=("_high", "max"), known=("_low", "count"),
     )  # fmt: skip
     # a speed-up or an interval of some of the rows would stand beside a value of all of them
-    cells["speedup"] = cells["speedup"].where(cells["faster"] == cells["n"])
+    found["speedup"] = found["speedup"].where(found["faster"] == found["n"])
     ends = ["low", "high"]
-    cells[ends] = cells[ends].where(cells["known"] == cells["n"])
-    keys = cells.index.to_frame(index=False)
+    found[ends] = found[ends].where(found["known"] == found["n"])
+    keys = found.index.to_frame(index=False)
     ranks = [[*map(dataset.rank, keys, key)] for key in keys.itertuples(index=False)]
     order = sorted(range(len(keys)), key=ranks.__getitem__)
     keys = keys.iloc[order].reset_index(drop=True)
-    lines = [
-        ", ".join(map(dataset.format_labelled, by, key)) for key in keys.itertuples(index=False)
-    ]
-    places = pd.Series([dataset.to_json(x, value) for value in keys[x]], dtype=object)
-    return cells.iloc[order].reset_index(drop=True).assign(line=lines, place=places), keys
+    lines = [_line(by, key) for key in keys.itertuples(index=False)]
+    places = pd.Series([formats.to_json(x, value) for value in keys[x]], dtype=object)
+    return found.iloc[order].reset_index(drop=True).assign(line=lines, place=places), keys
+
+
+def _line(by: Sequence[str], values: Iterable[Any]) -> str:
+    return ", ".join(map(formats.format_labelled, by, values))
 
 
 def speedups(
@@ -228,16 +230,18 @@ def speedups(
     axes = dataset.varying_axes(rows, {*match, *ignore})
     keys = ["_all", *axes]  # so that there is a key where no axis varies
     rows = rows.assign(_all=0)
-    ours = [Condition(column, "=", value) for column, value in match.items()]
-    base = select(rows, ours).groupby(keys, dropna=False)
+    wanted = [Condition(column, "=", value) for column, value in match.items()]
+    base = conditions.select(rows, wanted).groupby(keys, dropna=False)
     bases = base.agg(_base=(y, "median"), _rows=(y, "count"), _doubt=("_doubtful", "any"))
     both = rows.merge(bases.reset_index(), on=keys, how="left")
     ratio = both["_base"] / both[y] if formats.is_time(y) else both[y] / both["_base"]
     notes = []
-    if alone := int(both["_base"].isna().sum()):
-        wanted = ", ".join(map(str, ours))
+    alone = int(both["_base"].isna().sum())
+    if alone:
         same = f" with the same {', '.join(axes)}" if axes else ""
-        notes.append(f"{alone} points have no baseline: no row has {wanted}{same}")
-    if (most := both["_rows"].max()) > 1:
+        no_row = f"no row has {', '.join(map(str, wanted))}{same}"
+        notes.append(f"{alone} points have no baseline: {no_row}")
+    most = both["_rows"].max()
+    if most > 1:
         notes.append(f"a baseline matches up to {most:g} rows; their median counts")
     return both.assign(_speedup=ratio, _unsure=both["_doubt"].eq(other=True)), notes

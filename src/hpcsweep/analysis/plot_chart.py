@@ -1,4 +1,4 @@
-"""Draws the lines of a plot, and below them how they compare with the baseline.
+"""Draws the lines of a plot, and below them how they compare with the baseline; `plot` makes them.
 
 Quantities on x become lines, names become groups of bars. An unreliable value is hollow. A bar is
 hatched, and a mark half filled, if the algorithm did not run in all convolutions. Bars of errors
@@ -18,16 +18,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcsweep.analysis import dataset, formats, output
-from hpcsweep.analysis.output import LOOK, MARKERS, Axes, Look, picture
+from hpcsweep.analysis import dataset, drawing, formats, reliability
+from hpcsweep.analysis.drawing import LOOK, MARKERS, Axes, Look
 from hpcsweep.analysis.plot import Plot
 from hpcsweep.errors import UsageError
 
 Style = tuple[str, str, str]  # colour, marker, dash
 
-_MOST_LINES: Final = 12  # that a reader can tell apart in one picture
-_INSIDE: Final = 4  # so many lines have their legend inside the picture
-_HEIGHT: Final = 4.8
+_MOST_LINES: Final = 12  # that a reader can tell apart in one picture: as many as there are colours
+_INSIDE: Final = 4  # so many lines have their legend inside the picture; more would hide the lines
+_HEIGHT: Final = 4.8  # inches, matplotlib's default
+_WITH_BASELINE: Final = 1.5  # times as high is a picture with a second panel
+_GROUP: Final = 0.8  # of the distance between names are bars; the rest is the gap between groups
+_BAR: Final = 0.92  # of its share of the group a bar has, so that bars do not touch
+_CENTRE: Final = 0.46  # half of that: bars stand by their centre
+_DARK: Final = 0.35  # of white: black hatching is not seen on what is darker
 _HATCH: Final = "////"
 _DASHES: Final = ("-", "--", ":", "-.")
 
@@ -64,7 +69,7 @@ def draw(
     for wanted, name, places in ((log_x, plot.x, plot.places), (log_y, plot.y, values)):
         if wanted and min(places) <= 0:
             raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
-    with picture(path, look, height) as figure:
+    with drawing.picture(path, look, height) as figure:
         _fill(figure, plot, look, log_x=log_x, log_y=log_y)
 
 
@@ -76,24 +81,24 @@ def _height(plot: Plot) -> float:
             f"which holds {_MOST_LINES}: choose what tells lines apart with --by, or what to "
             f"show with --where {plot.by[0]}=..."
         )
-    return _HEIGHT * (1.5 if plot.against else 1)
+    return _HEIGHT * _WITH_BASELINE if plot.against else _HEIGHT
 
 
 def _styles(plot: Plot) -> list[Style]:
     """Return the style of each line: of an algorithm its own; another axis turns the mark."""
     firsts = plot.keys.loc[~plot.cells["line"].duplicated(), [*plot.by]].astype(str)
     if "algorithm" not in firsts:
-        own = output.styles(plot.lines)
+        own = drawing.styles(plot.lines)
         return [(*own[line], "-") for line in plot.lines]
-    own = output.styles(firsts["algorithm"].unique())
-    rest = [*firsts.drop(columns="algorithm").itertuples(index=False, name=None)]
-    places = [*dict.fromkeys(rest)]
+    own = drawing.styles(firsts["algorithm"].unique())
+    others = [*firsts.drop(columns="algorithm").itertuples(index=False, name=None)]
+    places = [*dict.fromkeys(others)]
     styles = []
-    for name, others in zip(firsts["algorithm"], rest, strict=True):
+    for name, values in zip(firsts["algorithm"], others, strict=True):
         colour, marker = own[name]
-        at = places.index(others)
-        turned = MARKERS[(MARKERS.index(marker) + at) % len(MARKERS)]
-        styles.append((colour, turned, _DASHES[at % len(_DASHES)]))
+        place = places.index(values)
+        turned = MARKERS[(MARKERS.index(marker) + place) % len(MARKERS)]
+        styles.append((colour, turned, _DASHES[place % len(_DASHES)]))
     return styles
 
 
@@ -105,7 +110,7 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     styles = _styles(plot)
     _panel(top, plot, styles, "value", "doubtful")
     title = f"{plot.data.sweep_dir.name}: {formats.label(plot.y)}"
-    output.head(figure, top, look, title, dataset.hardware(plot.rows))
+    drawing.add_title(figure, top, look, title, dataset.hardware(plot.rows))
     top.set_ylabel(formats.label(plot.y))
     if plot.against:
         _panel(bottom, plot, styles, "speedup", "unsure")
@@ -118,26 +123,25 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
 
 def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], column: str, doubt: str) -> None:
     """Draw a column; where `doubt` is true a mark or a bar is hollow."""
-    width = 0.8 / len(plot.lines)
-    for index, (line, (colour, marker, dash)) in enumerate(zip(plot.lines, styles, strict=True)):
+    width = _GROUP / len(plot.lines)
+    for index, (line, style) in enumerate(zip(plot.lines, styles, strict=True)):
+        colour, marker, dash = style
         dots = plot.cells[plot.cells["line"] == line].dropna(subset=column)
         x = dots["place"]
         if plot.numeric:
             axes.plot(x, dots[column], color=colour, ls=dash, lw=1.2)
         else:
-            x = x.map(plot.places.index) - 0.4 + width * (index + 0.46)
+            x = x.map(plot.places.index) - _GROUP / 2 + width * (index + _CENTRE)
         for place, dot in zip(x, dots.to_dict("records"), strict=True):
-            hollow = dot[doubt]
-            partial = dot["partial"]
+            fill = "full"
+            if dot[doubt]:
+                fill = "none"
+            elif dot["partial"]:
+                fill = "left"
             if plot.numeric:
-                fill = "none" if hollow else "left" if partial else "full"
                 axes.plot(place, dot[column], marker, color=colour, fillstyle=fill, markersize=5)
             else:
-                axes.bar(
-                    place, dot[column], width * 0.92, linewidth=1.2,
-                    hatch=_HATCH if partial else None, facecolor="white" if hollow else colour,
-                    edgecolor=_ink(colour) if partial and not hollow else colour,
-                )  # fmt: skip
+                _bar(axes, place, dot[column], width, colour, fill, partial=dot["partial"])
             if column == "value" and dot["low"] <= dot["high"]:
                 ink = colour if plot.numeric else "0.2"
                 axes.vlines(place, dot["low"], dot["high"], color=ink, linewidth=1.2)
@@ -148,10 +152,21 @@ def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], column: str, doubt: 
     axes.set_axisbelow(True)
 
 
+def _bar(  # noqa: PLR0913, PLR0917 - where it stands, and how it looks
+    axes: Axes, place: float, height: float, width: float, colour: str, fill: str, *, partial: bool
+) -> None:
+    axes.bar(
+        place, height, width * _BAR, linewidth=1.2, hatch=_HATCH if partial else None,
+        facecolor="white" if fill == "none" else colour,
+        edgecolor=_ink(colour) if fill == "left" else colour,
+    )  # fmt: skip
+
+
 def _ink(colour: str) -> str:
     """Return black or white, whichever is seen on a colour."""
     red, green, blue = to_rgb(colour)
-    return "white" if 0.2 * red + 0.7 * green + 0.1 * blue < 0.35 else "black"
+    # about as bright as eyes see them (ITU-R BT.709: 0.21, 0.72, 0.07)
+    return "white" if 0.2 * red + 0.7 * green + 0.1 * blue < _DARK else "black"
 
 
 def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
@@ -160,18 +175,19 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
         sure = plot.cells.loc[~plot.cells["doubtful"], ["low", "high"]].astype(float)
         highest = max(plot.cells["value"].max(), sure.max().fillna(-math.inf).max())
         lowest = min(plot.cells["value"].min(), sure.min().fillna(math.inf).min())
+        # a tenth of room at the ends
         top.set_ylim(top=highest * (1.1 if highest > 0 else 0.9))
         if log_y and lowest > 0:
             top.set_ylim(bottom=lowest / 1.1)
     if log_y:
         top.set_yscale("log")
-        output.plain_numbers(top.yaxis)
+        drawing.plain_numbers(top.yaxis)
     else:
         for axes in panels:
             axes.set_ylim(bottom=0)
     if log_x:
         top.set_xscale("log")
-        output.plain_numbers(top.xaxis)
+        drawing.plain_numbers(top.xaxis)
 
 
 def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], look: Look) -> None:
@@ -179,21 +195,21 @@ def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], loo
     handles = []
     bar = not plot.numeric
     if len(plot.lines) > 1 or plot.by:
-        handles = [
-            _entry(line, colour, "full", bar=bar, marker=marker, linestyle=dash)
-            for line, (colour, marker, dash) in zip(plot.lines, styles, strict=True)
-        ]
-    if doubts := dataset.doubts(plot.rows):
+        for line, (colour, marker, dash) in zip(plot.lines, styles, strict=True):
+            handles.append(_entry(line, colour, "full", bar=bar, marker=marker, linestyle=dash))
+    doubts = reliability.doubts(plot.rows)
+    if doubts:
         why = ":\n" + ",\n".join(doubts) if look.titled else ""
         handles.append(_entry(f"unreliable{why}", "0.4", "none", bar=bar))
     if plot.cells["partial"].any():
         handles.append(_entry("in a part of\nthe convolutions", "0.4", "left", bar=bar))
     if not handles:
         return
-    title = plot.by[0].replace("_", " ") if len(plot.by) == 1 else None
-    style: Any = {"handles": handles, "title": title}
-    style |= dict.fromkeys(("fontsize", "title_fontsize"), "small")
+    style: Any = {"handles": handles, "fontsize": "small", "title_fontsize": "small"}
+    if len(plot.by) == 1:
+        style["title"] = plot.by[0].replace("_", " ")
     if (len(handles) <= _INSIDE and plot.numeric) or not look.titled:
+        # closer than matplotlib's own, and see-through: lines lie below
         style |= {"handlelength": 1.2, "labelspacing": 0.25, "borderpad": 0.25, "framealpha": 0.7}
         axes.legend(**style)
     else:

@@ -26,29 +26,47 @@ import numpy as np
 import pandas as pd
 import scipy  # its parts are loaded where they are used: they take as long as the rest
 
+from hpcsweep.analysis import dataset
+from hpcsweep.analysis.merged import cells
+
 OF_MEAN: Final = 1.96  # standard errors in half of a 95 % interval
-
 WITHIN: Final = ["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
-
-
-def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
-    """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
-    cells = rows.reindex(columns=WITHIN).astype(float)
-    median = (cells["ci95_hi_ms"] - cells["ci95_lo_ms"]) / (2 * OF_MEAN) / cells["median_ms"]
-    mean = cells["std_ms"] / np.sqrt(cells["n"]) / cells["mean_ms"]
-    error = mean.fillna(median) if metric == "mean_ms" else median.fillna(mean)
-    return (error**2).fillna(0.0) if metric != "min_ms" else error * 0.0
-
-
 WRONG: Final = 0.04  # below the 5 % that are promised, since times are not normal
 VISITS: Final = 3  # fewer may agree by chance: of two both may have the same wrong value
 _DF: Final = VISITS - 1
 # two visits of one row on a machine that others use, too, were up to 5 % apart
 ONCE: Final = 0.05
-_SURE: Final = 3.0  # so many standard deviations of single visits
+# So many standard deviations of single visits are a difference. `ONCE` is the largest that was
+# seen, not a standard deviation, so that this is far on the safe side: of a row that was measured
+# once nothing tells its own noise.
+_SURE: Final = 3.0
 # A gap varies by so much at least: visits that agree better do it by chance.
 _STEADY: Final = 0.005
 _SAME_VISIT: Final = ["pair", "origin", "visit"]
+
+
+def timed(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the columns of rows that `judge` wants, but pair, side and origin."""
+    times = rows[metric].astype(float)
+    control = cells(rows, "control_ms", np.nan).astype(float)
+    return pd.DataFrame({
+        "visit": dataset.visits(rows),
+        "log": np.log(times.where(times > 0)),
+        "within": within(rows, metric),
+        "control": np.log(control.where(control > 0)),
+    })  # fmt: skip
+
+
+def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
+    """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
+    known = rows.reindex(columns=WITHIN).astype(float)
+    interval = known["ci95_hi_ms"] - known["ci95_lo_ms"]
+    of_median = interval / (2 * OF_MEAN) / known["median_ms"]
+    of_mean = known["std_ms"] / np.sqrt(known["n"]) / known["mean_ms"]
+    if metric == "min_ms":  # of which nothing tells the noise; NaN where no other time is known
+        return of_median.fillna(of_mean) * 0.0
+    error = of_mean.fillna(of_median) if metric == "mean_ms" else of_median.fillna(of_mean)
+    return (error**2).fillna(0.0)
 
 
 def judge(table: pd.DataFrame) -> pd.DataFrame:
@@ -86,35 +104,39 @@ def judge(table: pd.DataFrame) -> pd.DataFrame:
 
 def _visit_by_visit(table: pd.DataFrame) -> pd.DataFrame:
     """Return number, mean, and variance of the mean of gaps in visits that both sides have."""
-    first, second = (
-        table[table["side"] == side].groupby(_SAME_VISIT, sort=False)[["log", "within"]].mean()
-        for side in (0, 1)
-    )
+    means = table.groupby(["side", *_SAME_VISIT], sort=False)[["log", "within"]].mean()
+    sides = means.index.get_level_values("side")
+    first = means[sides == 0].droplevel("side")
+    second = means[sides == 1].droplevel("side")
     both = first.merge(second, left_index=True, right_index=True, suffixes=("_first", "_second"))
     gaps = pd.DataFrame({
         "gap": both["log_second"] - both["log_first"],
         "within": both["within_first"] + both["within_second"],
-    }).groupby(level="pair", sort=False)  # fmt: skip
-    visits = gaps.size().astype(float)
-    between = gaps["gap"].var(ddof=1).clip(lower=_STEADY**2)
-    variance = np.maximum(between, gaps["within"].mean()) / visits
-    return pd.DataFrame({
-        "visits": visits, "visit_gap": gaps["gap"].mean(), "visit_variance": variance,
     })  # fmt: skip
+    by_pair = gaps.groupby(level="pair", sort=False)
+    visits = by_pair.size().astype(float)
+    between = by_pair["gap"].var(ddof=1).clip(lower=_STEADY**2)
+    variance = np.maximum(between, by_pair["within"].mean()) / visits
+    mean = by_pair["gap"].mean()
+    return pd.DataFrame({"visits": visits, "visit_gap": mean, "visit_variance": variance})
 
 
 def _between_runs(table: pd.DataFrame) -> pd.DataFrame:
     """Return the gap between the means of runs, and the variance that the runs of the pair show."""
     keys = ["pair", "side"]
-    cells = table[[*keys, "origin", "log", "within", "control"]]
-    runs = cells.groupby([*keys, "origin"], sort=False).mean().groupby(level=keys, sort=False)
-    of = pd.DataFrame({
-        "mean": runs["log"].mean(), "runs": runs.size().astype(float),
+    numbers = table[[*keys, "origin", "log", "within", "control"]]
+    means = numbers.groupby([*keys, "origin"], sort=False).mean()
+    runs = means.groupby(level=keys, sort=False)
+    by_side = pd.DataFrame({
+        "mean": runs["log"].mean(),
+        "runs": runs.size().astype(float),
         "squares": runs["log"].var(ddof=1).fillna(0.0) * (runs.size() - 1),
-        "within": runs["within"].mean(), "control": runs["control"].mean(),
+        "within": runs["within"].mean(),
+        "control": runs["control"].mean(),
     })  # fmt: skip
-    sides = of.index.get_level_values("side")
-    first, second = (of[sides == side].droplevel("side") for side in (0, 1))
+    sides = by_side.index.get_level_values("side")
+    first = by_side[sides == 0].droplevel("side")
+    second = by_side[sides == 1].droplevel("side")
     first, second = first.align(second, join="inner")
     df = first["runs"] + second["runs"] - 2
     within = first["within"] + second["within"]
@@ -150,9 +172,8 @@ def fastest(rows: pd.DataFrame) -> dict[Any, Fastest]:
     `WRONG` of the groups.
     """
     means = rows.groupby(["group", "name"], sort=False)["log"].mean()
-    winners = means.groupby(level="group", sort=False).idxmin()
-    names = rows["group"].map(dict(winners.to_list()))
-    is_winner = rows["name"] == names
+    winners = dict(means.groupby(level="group", sort=False).idxmin().to_list())
+    is_winner = rows["name"] == rows["group"].map(winners)
     rivals = rows[~is_winner]
     pairs = rivals[["group", "name"]].drop_duplicates().reset_index(drop=True)
     pairs["pair"] = pairs.index
@@ -163,13 +184,11 @@ def fastest(rows: pd.DataFrame) -> dict[Any, Fastest]:
     worst = judged.groupby("group", sort=False).agg(
         ahead=("gap", "min"), sure=("sure", "all"), visits=("visits", "min")
     )
-    return {
-        row.Index: Fastest(
-            name=winners[row.Index][1], ahead=float(np.expm1(row.ahead)), sure=bool(row.sure),
-            visits=int(row.visits),
-        )
-        for row in worst.itertuples()
-    }  # fmt: skip
+    found = {}
+    for row in worst.itertuples():
+        ahead = float(np.expm1(row.ahead))
+        found[row.Index] = Fastest(winners[row.Index], ahead, bool(row.sure), int(row.visits))
+    return found
 
 
 def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float, float]:
@@ -183,13 +202,14 @@ def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float,
     sides = table.groupby("side")
     if sides["origin"].nunique().max() > 1:
         # a row that a run lacks moves the mean of this run by its noise alone, not by its size
-        rest = table["log"] - table.groupby(["pair", "side"])["log"].transform("mean")
-        within = table["within"] / len(judged)
-        runs = _between_runs(table.assign(pair=0, log=rest, within=within)).iloc[0]
+        noise = table["log"] - table.groupby(["pair", "side"])["log"].transform("mean")
+        within_all = table["within"] / len(judged)
+        runs = _between_runs(table.assign(pair=0, log=noise, within=within_all)).iloc[0]
         student = float(scipy.special.stdtrit(runs["run_df"], 1 - WRONG / 2))
         shift = 0.0 if np.isnan(runs["shift"]) else abs(float(runs["shift"]))
         half = student * math.sqrt(runs["run_variance"]) + shift
     else:
         half = float((judged["high"] - judged["low"]).mean()) / 2
-    low, high = (float(np.exp(mean + sign * half)) for sign in (-1, 1))
+    low = float(np.exp(mean - half))
+    high = float(np.exp(mean + half))
     return float(np.exp(mean)), low, high

@@ -42,7 +42,11 @@ if TYPE_CHECKING:
 @common.format_options
 @click.pass_obj
 def layers(
-    results: Path, /, sweep: str | None, format: str, *, unreliable: bool, **others: Any
+    results: Path,
+    /,
+    sweep: str | None,
+    format: str,
+    **options: Any,  # of `slowest_layers`, by the same names
 ) -> Answer:
     """Show the slowest layers, with their share of the pass.
 
@@ -52,7 +56,7 @@ def layers(
     """
     from hpcsweep.analysis import layers
 
-    view = layers.slowest_layers(common.tables_of(results, sweep), everything=unreliable, **others)
+    view = layers.slowest_layers(common.tables_of(results, sweep), **options)
     return common.tables([view], format)
 
 
@@ -97,7 +101,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep submit map.yaml --cluster local
     hpcsweep best --from gfx90a_104 --model resnet50 --batch-size 32 --out map.yaml
     """
-    from hpcsweep.analysis import best, output
+    from hpcsweep.analysis import best
 
     source = network.pop("from")  # what is left are axes
     if source or network["model"]:
@@ -106,10 +110,10 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
         choice = _by_shape(results, source, network, where)
     else:
         sweep_dir = common.tables_of(results, sweep)
-        choice = best.best_of_sweep(sweep_dir, where=where, over=over, everything=unreliable)
+        choice = best.best_of_sweep(sweep_dir, where=where, over=over, unreliable=unreliable)
     gains = [name for name, layers in choice.maps.items() if layers]
     if out and (gains or source):
-        output.write_sweep(out, choice.sweep_file())
+        best.write_sweep(out, choice.sweep_file())
         _tell_use(out, gains)
     elif out:
         messages.note("nothing is written: no layer gains beyond the noise")
@@ -129,7 +133,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str) -> Bes
     import json
 
     from hpcsweep import catalog
-    from hpcsweep.analysis import best_by_shape
+    from hpcsweep.analysis import best
 
     extras.need("measure", "--from")
     sweep_dir = common.tables_of(results, name)
@@ -137,7 +141,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str) -> Bes
 
     sources.look_in(sources.folders_for(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
-    return best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
+    return best.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
 
 
 @click.command()
@@ -186,7 +190,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     limit = _limit(fail_on) if fail_on else None  # before anything is read
     last_two = [] if others else compare.sides_of_last_runs(results, first)
     base, *sides = (
-        compare.read_side(results, text, where, everything=unreliable, renewed=common.renewed)
+        compare.read_side(results, text, where, unreliable=unreliable, renewed=common.renewed)
         for text in last_two or (first, *others)
     )
     differing = common.listed(across)
@@ -276,10 +280,10 @@ def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) ->
     """Predict what was measured; a picture that cannot be drawn is refused before."""
     drawn = out is not None and out.suffix != ".csv"
     if out and drawn:
-        from hpcsweep.analysis import output
+        from hpcsweep.analysis import drawing
 
         extras.need("plot", "--out")
-        output.check_picture(out)
+        drawing.check_picture(out)
     from hpcsweep.forecast import check
 
     errors = check.check(_learnt(results, names), leave)

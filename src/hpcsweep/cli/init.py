@@ -154,10 +154,10 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
 
 def _write(path: Path, text: str, *marks: str) -> None:
     """Write a file whole or not at all; one without any of these texts is a person's and stays."""
-    from hpcsweep.analysis import output
+    from hpcsweep.store import named_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with output.writing(path, lambda old: any(mark.encode() in old for mark in marks)) as file:
+    with named_file.writing(path, lambda old: any(mark.encode() in old for mark in marks)) as file:
         file.write(text.encode())
 
 

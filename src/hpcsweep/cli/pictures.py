@@ -17,7 +17,7 @@ from hpcsweep.cli.settings import PATH, flag, option, several
 from hpcsweep.errors import Implausible, UsageError
 
 if TYPE_CHECKING:
-    from hpcsweep.analysis.output import Look
+    from hpcsweep.analysis.drawing import Look
     from hpcsweep.store.folders import SweepDir
 
 _WIDTH = "Width of the picture; below 6 it has no title."
@@ -40,10 +40,10 @@ def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def drawing(*args: Any, **options: Any) -> Any:
-        from hpcsweep.analysis import output
+        from hpcsweep.analysis import drawing
 
-        look = {field.name: options.pop(field.name) for field in fields(output.Look)}
-        return command(*args, look=output.Look(**look), **options)
+        look = {field.name: options.pop(field.name) for field in fields(drawing.Look)}
+        return command(*args, look=drawing.Look(**look), **options)
 
     for add in reversed(_LOOK):
         add(drawing)
@@ -90,7 +90,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep plot quickstart --width 3.4 --height 2.6 --font 8 --out column.pdf
     """
     drawn, written = _split(out, "plot")
-    from hpcsweep.analysis import dataset, output
+    from hpcsweep.analysis import dataset, formats
     from hpcsweep.analysis.plot import read_plot
 
     sweep_dir = common.tables_of(results, sweep)
@@ -105,7 +105,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     if drawn and not look.titled and machine:
         messages.note(f"for the picture's caption: {machine}")
     for path in written:
-        output.write_csv(path, views[0].rows())
+        formats.write_csv(path, views[0].rows())
     return common.tables(views, format, out)
 
 
@@ -115,10 +115,10 @@ def _split(out: Sequence[Path], command: str) -> tuple[list[Path], list[Path]]:
     drawn = [path for path in out if path not in written]
     if drawn:
         extras.need("plot", f"{command} --out")
-        from hpcsweep.analysis import output
+        from hpcsweep.analysis import drawing
 
         for path in drawn:
-            output.check_picture(path)
+            drawing.check_picture(path)
     return drawn, written
 
 
@@ -161,7 +161,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
     hpcsweep roofline resnet152_gemm --layers
     """
     drawn, written = _split(out, "roofline")
-    from hpcsweep.analysis import output
+    from hpcsweep.analysis import formats
     from hpcsweep.analysis.roofline import rooflines
 
     if counters:
@@ -169,7 +169,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
     source = [rooflines.sample()] if example else _source(results, sources)
     roofline = rooflines.read_roofline(source, **others)
     for path in written:
-        output.write_csv(path, roofline.records(grouped=by_name))
+        formats.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:
         from hpcsweep.analysis.roofline import chart
 

@@ -33,12 +33,12 @@ def collect(results: Path, sweeps: tuple[str, ...], *, parquet: bool) -> Answer:
 
     if parquet:
         extras.need("parquet", "--parquet")
-        from hpcsweep.analysis import dataset
+        from hpcsweep.analysis import merged
     reports: list[CollectReport] = []
     files: list[Path] = []
     for sweep_dir in runs.of_sweeps(results, sweeps):
         reports.append(collector.collect(sweep_dir))
-        files += dataset.write_parquet(sweep_dir) if parquet else ()
+        files += merged.write_parquet(sweep_dir) if parquet else ()
     errors = filter(None, (report.error() for report in reports))
     return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},
@@ -136,8 +136,13 @@ def import_(results: Path, /, path: Path, device: str, columns: str, **others: A
 @common.where_option
 @common.format_options
 @click.pass_obj
-def report(  # noqa: PLR0913, PLR0917 - one argument per option
-    results: Path, sweep: str | None, html: Path | None, metric: str, where: str, format: str
+def report(
+    results: Path,
+    /,
+    sweep: str | None,
+    html: Path | None,
+    format: str,
+    **options: Any,  # of `read_report`, by the same names
 ) -> Answer:
     """Compare the algorithms in one table.
 
@@ -160,10 +165,8 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
             html = Path("/dev/stdout")
         elif html.is_dir():
             html /= f"{sweep_dir.name}.html"
-        for line in write.write_page(sweep_dir, html, where):
+        for line in write.write_page(sweep_dir, html, options["where"]):
             messages.note(f"{line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
-    return common.tables(
-        read_report(sweep_dir, where=where, metric=metric).views(), format, (html,)
-    )
+    return common.tables(read_report(sweep_dir, **options).views(), format, (html,))

@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
 from hpcsweep import files
-from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
+from hpcsweep.analysis.drawing import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths

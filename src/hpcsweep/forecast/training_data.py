@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import dataset, merged
+from hpcsweep.analysis import dataset, merged, reliability
 from hpcsweep.catalog import AXES, INFERENCE, WORKLOADS, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.catalog.limits import IMPOSSIBLE
@@ -257,7 +257,9 @@ def convolve(calls: pd.DataFrame) -> pd.Series[bool]:
 
 def _foreign(points: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame | None:
     """Return the convolutions of a forward pass that another program measured; None for none."""
-    theirs = points[dataset.flagged(points, {FOREIGN}) & ~dataset.flagged(points, {IMPOSSIBLE})]
+    theirs = points[
+        reliability.flagged(points, {FOREIGN}) & ~reliability.flagged(points, {IMPOSSIBLE})
+    ]
     calls = layers[layers["point_id"].isin(theirs.index) & layers["direction"].eq("forward")]
     calls = calls[_whole(calls) & convolve(calls)]
     if calls.empty:

@@ -12,7 +12,7 @@ import browser
 import manypoints
 import quickstart
 from collectedsweep import collected
-from hpcsweep.analysis import output
+from hpcsweep.analysis import drawing
 from hpcsweep.analysis.page import frames, write
 from hpcsweep.errors import UsageError
 
@@ -336,9 +336,9 @@ def test_every_mark_has_a_shape_of_its_colour(many):
     specs = json.loads(re.search(r'id="specs">(.*?)</script>', html, re.DOTALL)[1])
     colours, shapes = zip(*specs["styles"].values(), strict=True)
     assert len(specs["styles"]) == len({*colours}) == len({*shapes}) == 5
-    assert specs["styles"]["auto"] == list(output.styles(["x", "auto"])["auto"])
+    assert specs["styles"]["auto"] == list(drawing.styles(["x", "auto"])["auto"])
     drawn = {*re.findall(r'[ {]"?(\S)"?: "M', html)}
-    assert drawn == {*output.MARKERS}
+    assert drawn == {*drawing.MARKERS}
 
 
 def test_the_address_keeps_what_is_shown(small, chromium, measured):

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import ncufiles
-from hpcsweep.analysis.output import Look
+from hpcsweep.analysis.drawing import Look
 from hpcsweep.analysis.roofline import chart, rooflines
 from ncufiles import Launch
 

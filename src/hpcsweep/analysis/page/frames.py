@@ -1,7 +1,7 @@
 """Makes the data of the figures: one table per kind of figure, small enough for one page.
 
 Axes that vary, other than x, colour and GPU, are filters of the page. Their values are text, as the
-page's controls show them.
+page's controls show them. What is drawn of the tables, and how, is said in `sections`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import best_layers, dataset, plot
-from hpcsweep.analysis.report import PHASES
+from hpcsweep.analysis import best_layers, dataset, formats, plot, reliability
+from hpcsweep.analysis.dataset import Dataset
+from hpcsweep.analysis.workload_reports import PHASES
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count
 
+# Each keeps the page small: a browser draws so many marks, places and cells at once.
 MOST_POINTS: Final = 2000  # in figures; more are thinned
 _MOST_PLACES: Final = 12  # values of x for which layers are shown
 _MOST_CELLS: Final = 20_000  # of the map of the best algorithm
-_TOP: Final = 15  # layers in the figure of the slowest ones
+_TOP: Final = 15  # layers in the figure of the slowest ones: as many as have a readable name each
 _TIMES: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "q1_ms", "q3_ms", "n")
 _PHASES: Final = tuple(f"phase_{part}_ms" for part in PHASES)
 # columns of figures of their own, where they were measured
@@ -48,31 +50,40 @@ def layout(rows: pd.DataFrame) -> Layout:
     varying = dataset.varying_axes(rows, dataset.REPEATS)
     numbers = [axis for axis in varying if dataset.is_quantity(axis, rows)]
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
-    colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
-    x = next((a for a in ("input_size", "batch_size", *numbers) if a in numbers), colour)
-    rest = (axis for axis in varying if axis not in {x, colour, "gpu"})
-    return Layout(x, colour, tuple(rest), tuple(sorted(map(str, rows["gpu"].dropna().unique()))))
+    colour = "algorithm"
+    if names and colour not in names:
+        colour = names[0]
+    x = colour
+    for axis in ("input_size", "batch_size", *numbers):
+        if axis in numbers:
+            x = axis
+            break
+    filters = tuple(axis for axis in varying if axis not in {x, colour, "gpu"})
+    gpus = sorted(map(str, rows["gpu"].dropna().unique()))
+    return Layout(x, colour, filters, tuple(gpus))
 
 
-def thinned(rows: pd.DataFrame, x: str, most: int = 0) -> tuple[pd.DataFrame, str]:
+def thinned(rows: pd.DataFrame, x: str, most: int) -> tuple[pd.DataFrame, str]:
     """Return rows of evenly spread values of x, and a note where some are left out."""
-    most = most or MOST_POINTS
     if len(rows) <= most:
         return rows, ""
     places = dataset.values(rows, x)
     kept = rows[rows[x].isin(_spread(places, max(2, most * len(places) // len(rows))))]
-    kept = kept.iloc[:: -(-len(kept) // most)]
+    step = -(-len(kept) // most)  # rounded up
+    kept = kept.iloc[::step]
     return kept, f"{count(len(kept), 'point')} of {len(rows):,} are shown, evenly spread over {x}"
 
 
 def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the points, with the speed-up over the baseline if there is one."""
     own = [name for name in dataset.own_results(rows) if dataset.is_quantity(name, rows)]
-    wanted = [*_TIMES, *MORE, *RATES, *_PHASES, *own, *_SHOWN]
-    kept = [name for name in rows if name in {*seen.axes, *wanted} and rows[name].notna().any()]
-    table = rows[kept].assign(doubtful=dataset.doubtful(rows))
-    if base := baseline(rows, seen):
-        times = rows[[n for n in rows if n in {*dataset.axes_in(rows), "own_axes", "median_ms"}]]
+    wanted = {*seen.axes, *_TIMES, *MORE, *RATES, *_PHASES, *own, *_SHOWN}
+    kept = [name for name in rows if name in wanted and rows[name].notna().any()]
+    table = rows[kept].assign(doubtful=reliability.doubtful(rows))
+    base = baseline(rows, seen)
+    if base:
+        needed = {*dataset.axes_in(rows), "own_axes", "median_ms"}
+        times = rows[[name for name in rows if name in needed]]
         times = times.assign(_doubtful=table["doubtful"])
         compared, _ = plot.speedups(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
         table["speedup"] = compared["_speedup"].to_numpy()
@@ -82,7 +93,9 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
 def baseline(rows: pd.DataFrame, seen: Layout) -> str:
     """Return the value of the colour axis that others are compared with; empty if there is one."""
     values = dataset.ordered(rows, seen.colour)
-    return ("auto" if "auto" in values else values[0]) if len(values) > 1 else ""
+    if len(values) < 2:
+        return ""
+    return "auto" if "auto" in values else values[0]
 
 
 def kinds(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
@@ -110,9 +123,9 @@ def at_some_places(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     return layers[layers[seen.x].isin(_spread(places, _MOST_PLACES))]
 
 
-def best(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+def best(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the fastest algorithm of each convolution; nothing without times of the default."""
-    rows = rows[dataset.valid(rows, noise=True)]
+    rows = rows[reliability.valid(rows, noise=True)]
     default = baseline(rows, seen)
     if seen.colour != "algorithm" or not default:
         return pd.DataFrame()
@@ -124,19 +137,20 @@ def best(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFram
     configs = rows[axes].assign(config=dataset.configurations(rows)).drop_duplicates("config")
     calls = calls[calls["tried"] > 0].merge(configs, on="config").sort_values("call_index")
     calls["gain_pct"] = 100 * (calls["default_ms"] / calls["ms"] - 1)
-    kept = ["layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]
-    return _texts(thinned(calls, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
+    kept, _ = thinned(calls, seen.x, _MOST_CELLS)
+    columns = [*axes, "layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]
+    return _texts(kept[columns], seen)
 
 
 def phases(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the phases of training steps, one row each."""
-    there = [name for name in _PHASES if name in points]
-    keys = ["point_id", *seen.axes]
-    rows = points.melt([k for k in keys if k in points], there, "phase", "ms").dropna()
+    measured = [name for name in _PHASES if name in points]
+    keys = [key for key in ("point_id", *seen.axes) if key in points]
+    rows = points.melt(keys, measured, "phase", "ms").dropna()
     return rows.assign(phase=rows["phase"].str.removeprefix("phase_").str.removesuffix("_ms"))
 
 
-def with_axes(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
+def with_axes(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the layer rows of these points, with the axes of their points."""
     layers = data.of_layers(rows).drop(columns=[*seen.axes], errors="ignore")
     return layers.merge(rows[["point_id", *seen.axes]], on="point_id")
@@ -152,4 +166,4 @@ def _spread(places: Sequence[Any], most: int) -> list[Any]:
 def _texts(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the rows with text on every axis but x."""
     axes = {axis for axis in seen.axes if axis != seen.x or axis == seen.colour}
-    return rows.assign(**dataset.texts(rows, axes.intersection(rows)))
+    return rows.assign(**formats.texts(rows, axes.intersection(rows)))

@@ -6,7 +6,7 @@ what a figure is: kind, data and columns; `figures.js` draws it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset, formats
+from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.page import frames
 from hpcsweep.analysis.page.frames import Layout
 from hpcsweep.analysis.roofline import rooflines, sweep_work
@@ -22,6 +23,8 @@ from hpcsweep.errors import UsageError
 
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
 _FEW: Final = 2  # marks that say nothing if they have one value
+# a roof is drawn from far below its ridge to far above: beyond, no kernel has its intensity
+_ROOF: Final = (0.003, 1, 30)
 _INTERVAL: Final = {"low": "ci95_lo_ms", "high": "ci95_hi_ms"}  # of the median
 
 
@@ -36,7 +39,8 @@ class Figure:
 
     @property
     def ident(self) -> str:
-        return "-".join(filter(None, ("figure", self.name, self.gpu))).replace(" ", "_")
+        gpu = f"-{self.gpu}" if self.gpu else ""
+        return f"figure-{self.name}{gpu}".replace(" ", "_")
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,12 @@ class Painter:
 
     def figures(self, kind: str, name: str, title: str, **more: Any) -> list[Figure]:  # noqa: ANN401
         """Return a figure for each GPU that has something to tell (see `figure`)."""
-        every = (self.figure(kind, name, title, gpu, **more) for gpu in self.seen.gpus or ("",))
-        return [figure for figure in every if not self._says_nothing(figure)]
+        figures = []
+        for gpu in self.seen.gpus or ("",):
+            figure = self.figure(kind, name, title, gpu, **more)
+            if not self._says_nothing(figure):
+                figures.append(figure)
+        return figures
 
     def figure(self, kind: str, name: str, title: str, gpu: str, **more: Any) -> Figure:  # noqa: ANN401
         """Return the figure of one GPU; `more` is for its kind.
@@ -85,65 +93,78 @@ class Painter:
             "about": f"{title}{where}; the table of all points has the values",
             "x": self.seen.x, **more,
         }  # fmt: skip
-        return Figure(name, title, {**spec, "xTitle": formats.label(str(spec["x"]))}, gpu)
+        spec["xTitle"] = formats.label(str(spec["x"]))
+        return Figure(name, title, spec, gpu)
 
     def over(self, name: str, title: str, ys: dict[str, str]) -> list[Figure]:
         """Draw one of several columns over x, each with its label, a line per colour."""
-        ends = {"median_ms": _INTERVAL}
-        labelled = {y: {"label": label, **ends.get(y, {})} for y, label in ys.items()}
+        labelled = {y: {"label": label} for y, label in ys.items()}
+        if "median_ms" in labelled:
+            labelled["median_ms"] |= _INTERVAL
         return self.figures("lines", name, title, data="points", ys=labelled)
 
     def _says_nothing(self, figure: Figure) -> bool:
         """Tell whether a figure has one value alone, or one of everything."""
         spec = figure.spec
-        rows = self.data[figure.spec["data"]]
+        kind = spec["kind"]
+        rows = self.data[spec["data"]]
         if figure.gpu and "gpu" in rows:
             rows = rows[rows["gpu"] == figure.gpu]
-        if spec["kind"] == "lines":
-            columns = [rows[y].dropna() for y in spec["ys"] if y in rows]
-            return all(len(of) <= (_FEW if len({*of}) == 1 else 1) for of in columns)
-        varying = {"bars": spec.get("part"), "map": "algorithm"}
-        if spec["kind"] in varying:
-            return bool(rows[varying[spec["kind"]]].nunique() < _FEW)
-        return spec["kind"] == "dots" and len(rows) <= _FEW
+        if kind == "lines":
+            return not any(_tells(rows[y].dropna()) for y in spec["ys"] if y in rows)
+        if kind == "bars":
+            return bool(rows[spec["part"]].nunique() < _FEW)
+        if kind == "map":
+            return bool(rows["algorithm"].nunique() < _FEW)
+        return kind == "dots" and len(rows) <= _FEW
 
 
-def make(data: dataset.Dataset, seen: Layout) -> Drawn:
+def _tells(values: pd.Series[Any]) -> bool:
+    """Tell whether values of a line are more than one, or one and the same in two places."""
+    few = _FEW if len(values.unique()) == 1 else 1
+    return len(values) > few
+
+
+def make(data: Dataset, seen: Layout) -> Drawn:
     """Return the sections that this sweep has something for."""
-    rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
+    rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x, frames.MOST_POINTS)
     points = frames.points(rows, seen)
     painter = Painter(seen, dataset.ordered(rows, seen.colour), {"points": points})
-    base = frames.baseline(rows, seen)
     own = [name for name in dataset.own_results(rows) if name in points]
-    ys = {**{name: formats.label(name) for name in own}, "median_ms": "median (ms)"}
-    ys |= {"speedup": f"speed-up over {base}"} if base else {}
-    ys |= {name: formats.label(name) for name in frames.RATES if name in points}
+    ys = {name: formats.label(name) for name in own}
+    ys["median_ms"] = "median (ms)"
     about = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
-    about += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
+    base = frames.baseline(rows, seen)
+    if base:
+        ys["speedup"] = f"speed-up over {base}"
+        about += f"A speed-up above 1 is faster than {seen.colour} {base}. "
+    for name in frames.RATES:
+        if name in points:
+            ys[name] = formats.label(name)
     figures = painter.over("time", f"Over {formats.label(seen.x)}", ys)
-    about = "What the command said, and its time." if own else f"{about}{_HOLLOW}"
-    sections = [Section("time", "Results" if own else "Time", about, figures)]
-    layers, shown = _of_layers(data, rows, painter)
-    sections += layers
-    sections += [*_rooflines(data, painter), *_more(points, painter)]
+    time = Section("time", "Time", f"{about}{_HOLLOW}", figures)
+    if own:
+        time = Section("time", "Results", "What the command said, and its time.", figures)
+    layers, places = _of_layers(data, rows, painter)
+    sections = [time, *layers, *_rooflines(data, painter), *_more(points, painter)]
     drawn = [section for section in sections if section.figures]
-    return Drawn(drawn, painter.data, ys, [note] if note else [], shown)
+    return Drawn(drawn, painter.data, ys, [note] if note else [], places)
 
 
 def _of_layers(
-    data: dataset.Dataset, rows: pd.DataFrame, painter: Painter
+    data: Dataset, rows: pd.DataFrame, painter: Painter
 ) -> tuple[list[Section], list[str]]:
     """Draw where the time goes; also return the values of x at which that is shown."""
     seen = painter.seen
     tables = painter.data
-    layers = (
-        frames.with_axes(data, rows, seen) if data.sweep_dir.layers.exists() else pd.DataFrame()
-    )
+    if not data.sweep_dir.layers.exists():
+        return [], []
+    layers = frames.with_axes(data, rows, seen)
     if layers.empty:
         return [], []
-    some = frames.at_some_places(layers, seen)
-    tables["kinds"] = frames.kinds(some, seen)
-    tables["slowest"] = frames.slowest(some, seen)
+    spread = frames.at_some_places(layers, seen)
+    tables["kinds"] = frames.kinds(spread, seen)
+    tables["slowest"] = frames.slowest(spread, seen)
     at = "" if seen.x == seen.colour else f", at the {formats.label(seen.x)} chosen above"
     kinds = painter.figures("bars", "kinds", "Time by kind of layer", part="op", at=True)
     slowest = painter.figures("dots", "slowest", "The slowest layers", row="layer", at=True)
@@ -158,10 +179,10 @@ def _of_layers(
         )
         figures = painter.figures("map", "best", f"Fastest algorithm by {formats.label(seen.x)}")
         sections.append(Section("best", "Fastest algorithm of each convolution", note, figures))
-    return sections, dataset.ordered(some, seen.x)
+    return sections, dataset.ordered(spread, seen.x)
 
 
-def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
+def _rooflines(data: Dataset, painter: Painter) -> Iterator[Section]:
     """Draw a roofline per GPU of which the peaks are known."""
     pieces = []
     figures = []
@@ -173,9 +194,9 @@ def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
             figures.append(painter.figure("roofline", "roofline", "Roofline", gpu, **more))
     if not figures:
         return
-    painter.data["roofline"] = painter.data["points"][["point_id", *painter.seen.axes]].merge(
-        pd.concat(pieces).rename(columns={"id": "point_id"})
-    )
+    points = painter.data["points"][["point_id", *painter.seen.axes]]
+    by_point = pd.concat(pieces).rename(columns={"id": "point_id"})
+    painter.data["roofline"] = points.merge(by_point)
     note = "FLOPs and bytes are those of the shapes, each tensor moved once; time is the median."
     yield Section("roofline", "Roofline", note, figures)
 
@@ -185,11 +206,14 @@ def _roof(roofs: Roofs, unit: str) -> dict[str, Any]:
     peak = roofs.peak(unit) / 1e12
     slope = roofs.bandwidth / 1e12
     name = f"{unit} {peak:.4g} TFLOP/s, {1000 * slope:.4g} GB/s"
-    places = (peak / slope * factor for factor in (0.003, 1, 30))
-    return {"name": name, "points": [(place, min(peak, place * slope)) for place in places]}
+    points = []
+    for factor in _ROOF:
+        place = peak / slope * factor
+        points.append((place, min(peak, place * slope)))
+    return {"name": name, "points": points}
 
 
-def _more(points: pd.DataFrame, painter: Painter) -> Iterable[Section]:
+def _more(points: pd.DataFrame, painter: Painter) -> Iterator[Section]:
     for name, head in (("mem_peak_gib", "Memory"), ("energy_j", "Energy of a pass")):
         if name in points:
             yield Section(name, head, "", painter.over(name, head, {name: formats.label(name)}))

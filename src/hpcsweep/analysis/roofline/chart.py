@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.transforms import offset_copy
 
-from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, head, picture, plain_numbers
+from hpcsweep.analysis.drawing import (
+    COLOURS,
+    LOOK,
+    MARKERS,
+    Look,
+    add_title,
+    picture,
+    plain_numbers,
+)
 from hpcsweep.analysis.roofline.rooflines import Roofline
 from hpcsweep.analysis.roofline.roofs import labels
 
@@ -42,7 +50,7 @@ def fill(figure: Figure, roofline: Roofline, pieces: pd.DataFrame, look: Look = 
     _points(axes, roofline, drawn)
     _roofs(axes, roofline, drawn)
     axes.set(xscale="log", yscale="log")
-    head(figure, axes, look, roofline.label, roofline.export.hardware)
+    add_title(figure, axes, look, roofline.label, roofline.export.hardware)
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import dataset
-from hpcsweep.analysis.merged import select
+from hpcsweep.analysis import dataset, formats, reliability
 from hpcsweep.analysis.roofline.roofs import Export, table_of
 from hpcsweep.catalog import may_use_tensor_cores
 from hpcsweep.errors import UsageError
@@ -37,7 +36,7 @@ def work_of(
     ran on several GPU types, or its workload has no work columns.
     """
     sweep_dir = data.sweep_dir
-    rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
+    rows = _of_one_gpu(data, data.where(where), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
     # of a training point the work columns count the forward pass, so that is its time
@@ -46,13 +45,13 @@ def work_of(
     pieces = pieces[pieces["point_id"].isin(points)]
     known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
     known = known.dropna(subset=_WORK).query("flops > 0")
-    if known.empty and not layers and dataset.is_foreign(rows):
+    if known.empty and not layers and reliability.is_foreign(rows):
         return work_of(data, gpu, layers=True, where=where)  # no pass, as in a find-db or a trace
     if known.empty:
         path = sweep_dir.layers if layers else sweep_dir.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
     notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
-    notes += [*data.of_earlier_files(), *dataset.unreliable(rows)]
+    notes += [*data.of_earlier_files(), *reliability.unreliable(rows)]
     if not layers and trained.any():
         notes.append("of a training step the forward pass, its work over phase_forward_ms")
     piece = "layer call" if layers else "point"
@@ -102,11 +101,11 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict
     if not layers:
         names = [axis for axis in known if axis not in told]
         ident = row["point_id"]
-        name = dataset.labelled(point, names) or str(point["model"])
+        name = formats.labelled(point, names) or str(point["model"])
     ran = (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm"))
     return {
         "name": name, "id": ident, "unit": _unit(row, point),
-        "detail": dataset.labelled(point, told),
+        "detail": formats.labelled(point, told),
         "fewer": any(one.startswith(_FEWER) for cell in ran for one in str(cell).split("+")),
     }  # fmt: skip
 

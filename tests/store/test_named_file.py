@@ -1,55 +1,15 @@
-"""Files that analysis writes: CSV as collect writes it, and messages where a file cannot be."""
+"""Files that users name: each kind of output replaces its own, and messages where it cannot."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
-from matplotlib.figure import Figure
 
-from hpcsweep.analysis import output
+from hpcsweep.analysis import best, drawing, formats
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
-
-
-def test_truth_values_are_written_as_in_the_merged_tables(tmp_path):
-    """In small letters; what is unknown is an empty cell."""
-    path = tmp_path / "x.csv"
-    output.write_csv(path, [{"a": True, "b": None}, {"a": False, "b": 1.5}])
-    assert path.read_text() == "a,b\ntrue,\nfalse,1.5\n"
-
-
-def test_a_table_without_rows_has_its_header():
-    """A program that reads it finds the columns."""
-    assert output.csv_text(["a", "b"], []) == "a,b\n"
-
-
-@pytest.mark.parametrize(
-    ("ends", "labels"),
-    [((0.012, 0.08), ["0.02", "0.05"]), ((30, 900), ["50", "100", "200", "500"]),
-     ((0.01, 1000), ["0.01", "0.1", "1", "10", "100", "1000"])],
-)  # fmt: skip
-def test_a_logarithmic_axis_has_plain_numbers(ends, labels):
-    """No powers of ten; where there would be one label or none, those of 2 and 5."""
-    axes = Figure().add_subplot()
-    axes.set(yscale="log", ylim=ends)
-    output.plain_numbers(axes.yaxis)
-    axes.figure.draw_without_rendering()
-    ticks = [*axes.yaxis.get_major_ticks(), *axes.yaxis.get_minor_ticks()]
-    shown = sorted((tick.get_loc(), tick.label1.get_text()) for tick in ticks)
-    assert [text for at, text in shown if text and ends[0] <= at <= ends[1]] == labels
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("x.gif", "pictures end in .png, .svg, .pdf"), ("no/x.png", "there is no folder")],
-)
-def test_a_picture_that_cannot_be_written_is_refused_before_it_is_drawn(tmp_path, name, words):
-    """A large sweep takes a while to read."""
-    with pytest.raises(UsageError, match=words):
-        output.check_picture(tmp_path / name)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
@@ -57,10 +17,10 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "x.png"
     path.mkdir()
     message = r"x\.png: is a folder"
-    with pytest.raises(UsageError, match=message), output.picture(path, output.LOOK, 2):
+    with pytest.raises(UsageError, match=message), drawing.picture(path, drawing.LOOK, 2):
         pass
     with pytest.raises(UsageError, match=message):
-        output.write_csv(path, [{"a": 1}])
+        formats.write_csv(path, [{"a": 1}])
 
 
 @pytest.fixture
@@ -77,12 +37,12 @@ def folder(tmp_path):
 def write(path):
     """Write each kind of output to a path, as far as its name allows it."""
     if path.suffix in {".png", ".svg", ".pdf"}:
-        with output.picture(path, output.LOOK, 2):
+        with drawing.picture(path, drawing.LOOK, 2):
             pass
     elif path.suffix == ".yaml":
-        output.write_sweep(path, "name: x\n")
+        best.write_sweep(path, "name: x\n")
     else:
-        output.write_csv(path, [{"a": 1}])
+        formats.write_csv(path, [{"a": 1}])
 
 
 @pytest.mark.parametrize("kind", ["csv", "yaml", "png", "svg", "pdf"])
@@ -133,15 +93,6 @@ def test_nothing_is_written_among_results(folder, tmp_path, monkeypatch):
             write(path)
     write(folder.path / "summary.csv")
     assert sorted(path.name for path in folder.shards_dir.rglob("*.*")) == ["0.0.overall.csv"]
-
-
-def test_a_picture_of_hostile_labels_is_one_that_browsers_read(tmp_path):
-    """SVG is XML, which has no control characters; what turns the direction is shown."""
-    with output.picture(tmp_path / "x.svg", output.LOOK, 3.0) as figure:
-        figure.subplots().set_title("a\x1b[31m\u202eb")
-    text = (tmp_path / "x.svg").read_text()
-    assert ET.fromstring(text).tag.endswith("svg")
-    assert "a\\x1b[31m\\u202eb" in text
 
 
 def test_devices_and_pipes_are_written_and_folders_are_not(tmp_path):
