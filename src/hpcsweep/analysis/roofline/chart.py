@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-_NAMED: Final = 8  # groups with a colour of their own; the rest of the time is grey
+# groups with a colour of their own, in the order of their time; more would not be told apart
+_NAMED: Final = 8
 _GAP: Final = 1.08  # between a roof and its label, as a factor
 _REST: Final = MARKERS[-1]
-_HEIGHT: Final = 6.4  # inches
-# marker areas, points squared
+_HEIGHT: Final = 6.4  # inches: rather square, since both axes are logarithmic
+_LABEL: Final = 46  # characters: two columns of the legend fill the width
+# marker areas, points squared: a small one is still seen, a large one hides no neighbour
 _SMALLEST = 20.0
 _LARGEST = 220.0
 
@@ -69,8 +71,9 @@ def _points(axes: Any, roofline: Roofline, drawn: pd.DataFrame) -> None:  # noqa
     sane = drawn[~wrong]
     there = set(sane["name"])
     names = [name for name in roofline.groups["name"] if name in there]
+    # two colours are left for the others and for mistakes
     named = len(names) if len(names) <= len(COLOURS) - 2 else _NAMED
-    for index, (name, label) in enumerate(labels(names[:named], 46).items()):
+    for index, (name, label) in enumerate(labels(names[:named], _LABEL).items()):
         style = {"label": label, "color": COLOURS[index], "marker": MARKERS[index]}
         _scatter(axes, sane[sane["name"] == name], longest, **style)
     if names[named:]:
@@ -85,19 +88,22 @@ def _points(axes: Any, roofline: Roofline, drawn: pd.DataFrame) -> None:  # noqa
 def _areas(axes: Any, drawn: pd.DataFrame) -> None:  # noqa: ANN401 - Axes
     """Explain the areas of marks: that of the longest piece, and those of smaller ones."""
     longest = drawn["time_us"].max() / 1e6
-    shares = {share: _time(share * longest) for share in (1, 0.3, _SMALLEST / _LARGEST)}
-    handles = [
-        axes.scatter([], [], s=_LARGEST * share, color="0.6", label=label)
-        for share, label in shares.items()
-    ]
-    handles[-1].set_label(f"{handles[-1].get_label()} or less")
+    smallest = _SMALLEST / _LARGEST
+    handles = []
+    for share in (1, 0.3, smallest):
+        label = _time(share * longest)
+        if share == smallest:
+            label += " or less"
+        handles.append(axes.scatter([], [], s=_LARGEST * share, color="0.6", label=label))
     axes.legend(handles=handles, title="area: time", fontsize="small", title_fontsize="small")
 
 
 def _time(seconds: float) -> str:
-    units = {"s": 1.0, "ms": 1e3, "us": 1e6}
-    unit = next((name for name, per in units.items() if seconds * per >= 1), "us")
-    return f"{seconds * units[unit]:.3g} {unit}"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    if seconds * 1e3 >= 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.3g} us"
 
 
 def _scatter(axes: Any, pieces: pd.DataFrame, longest: float, **style: Any) -> None:  # noqa: ANN401
@@ -112,6 +118,7 @@ def _roofs(axes: Any, roofline: Roofline, drawn: pd.DataFrame) -> None:  # noqa:
     slope = roofline.roofs.bandwidth / 1e12
     peaks = _peaks(roofline)
     intensities = [*drawn["flop_per_byte"], *(peak / slope for peak in peaks)]
+    # about half a decade of room around all marks and ridges, where labels stand
     left = min(intensities, default=1) / 3
     right = max(intensities, default=1) * 4
     highest = max(peaks, default=slope)

@@ -256,11 +256,15 @@ def _tensor_counters(launches: Launches) -> list[Counter] | None:
     """Return what counts tensor-core operations, or None where the export does not say."""
     rows = launches.rows
     names = [str(name) for name in rows]
-    if sources := _without_parts(filter(re.compile(_TENSOR + r"\w+\.sum").fullmatch, names)):
-        pairs = sorted(sources.items())
-        return [(f"{s} tensor", name, 1) for name, s in pairs if not s.startswith("int")]
-    per_instruction = re.compile(r"sm(sp)?__inst_executed_pipe_tensor(_(?!\w*[ib]mma)\w+)?\.sum")
-    pipe = list(filter(per_instruction.fullmatch, names))
+    of_sources = [name for name in names if re.fullmatch(_TENSOR + r"\w+\.sum", name)]
+    if of_sources:
+        counters = []
+        for name, source in sorted(_without_parts(of_sources).items()):
+            if not source.startswith("int"):
+                counters.append((f"{source} tensor", name, 1))
+        return counters
+    per_instruction = r"sm(sp)?__inst_executed_pipe_tensor(_(?!\w*[ib]mma)\w+)?\.sum"
+    pipe = [name for name in names if re.fullmatch(per_instruction, name)]
     if not pipe:
         return None
     name = min(pipe, key=len)

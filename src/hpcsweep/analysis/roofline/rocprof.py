@@ -72,7 +72,7 @@ def passes() -> str:
     """Return the list of counters for `rocprofv3 -i`, for MI200."""
     flops = [*VALU, *MFMA]
     traffic = list(MI200_BYTES)
-    groups = [flops[i : i + _PER_PASS] for i in range(0, len(flops), _PER_PASS)]
+    groups = [flops[start : start + _PER_PASS] for start in range(0, len(flops), _PER_PASS)]
     return "\n".join(f"pmc: {' '.join(group)}" for group in (*groups, traffic))
 
 
@@ -110,7 +110,8 @@ def _pass(path: Path) -> pd.DataFrame:
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
     rows = roofs.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
-    if missing := [name for name in _NEEDED if name not in rows]:
+    missing = [name for name in _NEEDED if name not in rows]
+    if missing:
         raise UsageError(f"{path}: no column {', '.join(missing)}; {HOW}")
     if rows.empty:
         raise UsageError(f"{path}: a header and no dispatch; {HOW}")

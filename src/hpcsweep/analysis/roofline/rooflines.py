@@ -31,8 +31,9 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned, count, plural
 
-_SHOWN: Final = 15
-_NAME_WIDTH: Final = 56
+_SHOWN: Final = 15  # groups of the table, which is to fit a screen
+_WORST: Final = 5  # pieces that a message about mistakes names
+_NAME_WIDTH: Final = 56  # so that a row with its numbers fits 120 columns
 _GIVEN: Final = "the command line"
 
 
@@ -89,29 +90,32 @@ class Roofline:
 
     def _heading(self) -> list[str]:
         pieces = count(len(self.pieces), self.export.piece)
-        of = "" if len(self.groups) == len(self.pieces) else f" of {len(self.groups)} names"
+        names = "" if len(self.groups) == len(self.pieces) else f" of {len(self.groups)} names"
         peaks = ", ".join(f"{unit} {peak:g}" for unit, peak in self.peaks.items())
         roofs = f"{peaks} TFLOP/s, {self.roofs.bandwidth / 1e9:g} GB/s"
-        return [f"{self.label}: {pieces}{of}", f"roofs of {self.roofs.source}: {roofs}"]
+        return [f"{self.label}: {pieces}{names}", f"roofs of {self.roofs.source}: {roofs}"]
 
     def _table(self) -> list[str]:
         head = ["name", plural(self.export.piece), "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s"]
         shown = self.groups["name"].head(_SHOWN)
         pieces = self.export.work
-        rest = f"... {len(self.groups) - _SHOWN} more"
-        sums = [summed(pieces, pieces["name"].where(pieces["name"].isin(shown), rest))]
-        sums[0] = sums[0].sort_values("name", key=lambda name: name == rest, kind="stable")
-        rows = self.roofs.held_against(pd.concat([*sums, summed(pieces, "total")]))
+        more = f"... {len(self.groups) - _SHOWN} more"
+        sums = summed(pieces, pieces["name"].where(pieces["name"].isin(shown), more))
+        is_more = sums["name"] == more
+        sums = pd.concat([sums[~is_more], sums[is_more], summed(pieces, "total")])
+        rows = self.roofs.held_against(sums)
         names = labels(shown, _NAME_WIDTH)
         lines = [_line(names, row) for row in rows.itertuples()]
         return aligned([[*head, "% roof", ""], *lines], left=1)
 
     def _notes(self) -> list[str]:
         notes = [f"   {note}" for note in self.export.notes]
-        if idle := int((self.pieces["flops"] == 0).sum()):
+        idle = int((self.pieces["flops"] == 0).sum())
+        if idle:
             notes.append(f"   {count(idle, self.export.piece)} without FLOPs: not in the picture")
         high = self.pieces["pct_of_roof"] > 100 * TOLERANCE
-        if saved := int((high & ~self.pieces["above_roof"]).sum()):
+        saved = int((high & ~self.pieces["above_roof"]).sum())
+        if saved:
             notes.append(
                 f"   {count(saved, self.export.piece)} above the compute roof: Winograd and FFT do "
                 "fewer operations than are counted"
@@ -124,22 +128,23 @@ class Roofline:
             return []
         pieces = count(len(self.above), self.export.piece)
         lines = [f"!  {pieces} above the roof, which cannot be: {self._reason()}"]
-        for piece in self.above.head(5).itertuples():
+        for piece in self.above.head(_WORST).itertuples():
             name = shortened(f"{piece.name} {piece.detail}".strip(), _NAME_WIDTH)
-            lines.append(
-                f"   {piece.id}: {name}: {piece.pct_of_roof:.0f} % of its {piece.bound} roof"
-            )
+            share = f"{piece.pct_of_roof:.0f} % of its {piece.bound} roof"
+            lines.append(f"   {piece.id}: {name}: {share}")
         return lines
 
     def _reason(self) -> str:
         if self.export.counted:
             return "the peaks are another device's, or time and counters are of different runs"
-        reasons = {
-            "memory": "caches served some of the bytes, which bytes_min counts as memory traffic",
-            "compute": "FLOPs or times are of something else",
-        }
-        told = [text for kind, text in reasons.items() if kind in set(self.above["bound"])]
-        return f"{'; '.join(told)}; or the peaks are another device's"
+        bounds = set(self.above["bound"])
+        reasons = []
+        if "memory" in bounds:
+            cached = "caches served some of the bytes, which bytes_min counts as memory traffic"
+            reasons.append(cached)
+        if "compute" in bounds:
+            reasons.append("FLOPs or times are of something else")
+        return "; ".join([*reasons, "or the peaks are another device's"])
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ TOLERANCE: Final = 1.02
 
 
 # the columns of a table of work; the others are units, and hold what each of them did
-_TOLD: Final = ["id", "name", "detail", "seconds", "bytes", "count", "fewer"]
+_ABOUT: Final = ["id", "name", "detail", "seconds", "bytes", "count", "fewer"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Export:
 
 def units_of(columns: Iterable[Any]) -> list[str]:
     """Return the units that did any operation, of the columns of a table of work."""
-    return [str(name) for name in columns if name not in _TOLD]
+    return [str(name) for name in columns if name not in _ABOUT]
 
 
 def table_of(flops: pd.DataFrame, **columns: Any) -> pd.DataFrame:  # noqa: ANN401 - id, name, ...
@@ -63,16 +63,18 @@ def table_of(flops: pd.DataFrame, **columns: Any) -> pd.DataFrame:  # noqa: ANN4
     An id tells pieces of the same name apart; `detail` says more about this one. An algorithm may
     do `fewer` operations than the FLOPs of the definition, which then are no rate of the device.
     """
-    told = {"detail": "", "count": 1, "fewer": False, **columns}
-    return flops.loc[:, (flops != 0).any()].assign(**told).reset_index(drop=True)
+    about = {"detail": "", "count": 1, "fewer": False, **columns}
+    done = flops.loc[:, (flops != 0).any()]
+    return done.assign(**about).reset_index(drop=True)
 
 
 def summed(work: pd.DataFrame, names: Any) -> pd.DataFrame:  # noqa: ANN401 - a column, or one name
     """Return a row for the pieces of each name, the longest first."""
     numbers = [*units_of(work), "seconds", "bytes", "count"]
     how = {**dict.fromkeys(numbers, "sum"), "fewer": "any"}
-    sums = work.assign(name=names).groupby("name", as_index=False, sort=False).agg(how)
-    return sums.assign(id="", detail="").sort_values("seconds", ascending=False, kind="stable")
+    by_name = work.assign(name=names).groupby("name", as_index=False, sort=False)
+    sums = by_name.agg(how).assign(id="", detail="")
+    return sums.sort_values("seconds", ascending=False, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -102,20 +104,21 @@ class Roofs:
         compute = flops / self.single if self.single else (work[units] / peaks).max(axis=1)
         memory = work["bytes"] / self.bandwidth
         share = np.fmax(compute, memory) / work["seconds"]
-        bound = np.where(compute > memory, "compute", "memory")
+        by_compute = compute > memory
         counts = work[[*units, "bytes"]].round().astype("int64")
-        return work[["id", "name", "detail", "count"]].assign(
-            time_us=1e6 * work["seconds"],
-            flops=flops.round().astype("int64"),
-            **{f"flops_{unit.replace(' ', '_')}": counts[unit] for unit in units},
-            bytes=counts["bytes"],
-            flop_per_byte=flops / work["bytes"].where(work["bytes"] > 0),
-            tflops=flops / work["seconds"] / 1e12,
-            gbs=work["bytes"] / work["seconds"] / 1e9,
-            pct_of_roof=100 * share,
-            bound=bound,
-            above_roof=(share > TOLERANCE) & ~(work["fewer"] & (compute > memory)),
-        )
+        table = work[["id", "name", "detail", "count"]].copy()
+        table["time_us"] = 1e6 * work["seconds"]
+        table["flops"] = flops.round().astype("int64")
+        for unit in units:
+            table[f"flops_{unit.replace(' ', '_')}"] = counts[unit]
+        table["bytes"] = counts["bytes"]
+        table["flop_per_byte"] = flops / work["bytes"].where(work["bytes"] > 0)
+        table["tflops"] = flops / work["seconds"] / 1e12
+        table["gbs"] = work["bytes"] / work["seconds"] / 1e9
+        table["pct_of_roof"] = 100 * share
+        table["bound"] = np.where(by_compute, "compute", "memory")
+        table["above_roof"] = (share > TOLERANCE) & ~(work["fewer"] & by_compute)
+        return table
 
 
 def roofs_of(gpu: Gpu) -> Roofs:
@@ -134,9 +137,10 @@ def roofs_of(gpu: Gpu) -> Roofs:
         "fp16 tensor": gpu.fp16_tflops,
         "bf16 tensor": gpu.bf16_tflops,
         "tf32": gpu.peak("float32", tf32=True),
-        **{f"{kind} matrix": gpu.peak(name) for kind, name in _MATRIX.items()},
-        **{name: gpu.peak(name) for name in ("float64", "float32", "float16", "bfloat16")},
     }
+    for kind, name in _MATRIX.items():
+        teras[f"{kind} matrix"] = gpu.peak(name)
+        teras[name] = gpu.peak(name)
     peaks = {unit: rate * 1e12 for unit, rate in teras.items() if rate}
     return Roofs(gpu.bandwidth_gbs * 1e9, gpu.name, peaks)
 

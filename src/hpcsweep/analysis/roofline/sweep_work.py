@@ -15,6 +15,8 @@ from typing import Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset, formats, reliability
+from hpcsweep.analysis.dataset import Dataset
+from hpcsweep.analysis.merged import cells
 from hpcsweep.analysis.roofline.roofs import Export, table_of
 from hpcsweep.catalog import may_use_tensor_cores
 from hpcsweep.errors import UsageError
@@ -27,9 +29,7 @@ _FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the de
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
 
 
-def work_of(
-    data: dataset.Dataset, gpu: str | None, *, layers: bool = False, where: str = ""
-) -> Export:
+def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
     """Return pieces of work: the measured points of a sweep, or their layer calls.
 
     `gpu` chooses one of several, `where` has conditions, as `--where`. `UsageError` where the sweep
@@ -37,7 +37,7 @@ def work_of(
     """
     sweep_dir = data.sweep_dir
     rows = _of_one_gpu(data, data.where(where), gpu)
-    trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
+    trained = cells(rows, "workload") == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
     # of a training point the work columns count the forward pass, so that is its time
     forward = rows["median_ms"].where(~trained, rows.get("phase_forward_ms", math.nan))
@@ -58,21 +58,18 @@ def work_of(
     if len(known) < len(pieces):
         notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs or bytes left out")
     varying = dataset.varying_axes(rows)
-    cells = [
-        _work(row, points[row["point_id"]], varying, layers=layers)
-        for row in known.to_dict("records")
-    ]
+    records = known.to_dict("records")
+    works = [_work(row, points[row["point_id"]], varying, layers=layers) for row in records]
+    about = pd.DataFrame(works)
     known = known.reset_index(drop=True)
-    told = pd.DataFrame(cells)
-    work = table_of(
-        pd.get_dummies(told.pop("unit")).mul(known["flops"], axis=0),
-        **told, bytes=known["bytes_min"], seconds=known["median_ms"] / 1e3,
-    )  # fmt: skip
+    flops = pd.get_dummies(about.pop("unit")).mul(known["flops"], axis=0)
+    seconds = known["median_ms"] / 1e3
+    work = table_of(flops, **about, bytes=known["bytes_min"], seconds=seconds)
     hardware = dataset.hardware(rows)
     return Export(work, _device(rows), tuple(notes), piece, counted=False, hardware=hardware)
 
 
-def _of_one_gpu(data: dataset.Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
+def _of_one_gpu(data: Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
     names = sorted(rows["gpu"].dropna().unique())
     if len(names) < 2:
         return rows
@@ -86,28 +83,30 @@ def _of_one_gpu(data: dataset.Dataset, rows: pd.DataFrame, gpu: str | None) -> p
 def _device(rows: pd.DataFrame) -> str:
     """Return what the peaks were taken from when the rows were written, or the device's name."""
     for column in ("peak_source", "device_name", "gpu"):
-        found = list(rows[column].dropna().unique()) if column in rows else []
-        if len(found) == 1:
-            return str(found[0])
+        names = cells(rows, column, None).dropna().unique()
+        if len(names) == 1:
+            return str(names[0])
     return ""
 
 
 def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict[str, Any]:
     known = [axis for axis in varying if pd.notna(point[axis])]
-    known.sort(key=dataset.is_quantity)  # names first
-    told = [axis for axis in known if layers or dataset.is_quantity(axis)]
-    ident = f"{row['point_id']}:{row['call_index']:g}"
-    name = row["layer"]
-    if not layers:
-        names = [axis for axis in known if axis not in told]
+    names = [axis for axis in known if not dataset.is_quantity(axis)]
+    detail = [axis for axis in known if dataset.is_quantity(axis)]
+    if layers:
+        ident = f"{row['point_id']}:{row['call_index']:g}"
+        name = row["layer"]
+        detail = [*names, *detail]
+    else:
         ident = row["point_id"]
         name = formats.labelled(point, names) or str(point["model"])
-    ran = (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm"))
-    return {
-        "name": name, "id": ident, "unit": _unit(row, point),
-        "detail": formats.labelled(point, told),
-        "fewer": any(one.startswith(_FEWER) for cell in ran for one in str(cell).split("+")),
-    }  # fmt: skip
+    ran: list[str] = []
+    for cell in (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm")):
+        ran += str(cell).split("+")
+    fewer = any(algorithm.startswith(_FEWER) for algorithm in ran)
+    detail_text = formats.labelled(point, detail)
+    unit = _unit(row, point)
+    return {"name": name, "id": ident, "unit": unit, "detail": detail_text, "fewer": fewer}
 
 
 def _unit(row: Row, point: Row) -> str:
@@ -116,9 +115,9 @@ def _unit(row: Row, point: Row) -> str:
     An algorithm of cuDNN without tensor cores multiplies in float32.
     """
     dtype = _MIXED.get(str(point.get("amp")), str(point["dtype"]))
+    backend = str(row.get("backend"))
     used = str(row.get("algorithm_used")).split("+")
-    if dtype != "float64" and not any(
-        may_use_tensor_cores(str(row.get("backend")), name) for name in used
-    ):
+    on_tensor_cores = any(may_use_tensor_cores(backend, name) for name in used)
+    if dtype != "float64" and not on_tensor_cores:
         return "float32"
     return "tf32" if dtype == "float32" and point.get("tf32") == "true" else dtype
