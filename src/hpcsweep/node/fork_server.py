@@ -42,7 +42,9 @@ def main(argv: list[str]) -> int:
             parent = os.getpid()
             if processes.fork():
                 os._exit(0)
-            _be_adopted(parent)
+            os.setsid()
+            while os.getppid() == parent:  # until the supervisor has adopted this process
+                time.sleep(_LOOK_SECONDS)
             return worker.main([str(sockets[0]), str(os.getpid())])
         os.close(sockets[0])
         os.waitpid(between, 0)
@@ -57,13 +59,6 @@ def import_all() -> None:
     from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
     from hpcsweep.measure.workloads.training.workload import Training
-
-
-def _be_adopted(parent: int) -> None:
-    """Make a session of its own, and wait until the parent is gone."""
-    os.setsid()
-    while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ class Attempt:
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         settings = self._manifest.run
         self._time = JobTime(settings, self._chunk)
-        self._short = todo.ShortPoints(skips=settings.skip_dominated)
-        self._too_large = todo.OutOfMemoryPoints(settings.known_oom)
+        self._short = todo.ShortPoints(one_by_one=settings.skip_dominated)
+        self._too_large = todo.OutOfMemoryPoints([*settings.known_oom])
         self._deadly: Point | None = None  # took earlier attempts down
         self._fenced_off = False
         self._left_to_others = False

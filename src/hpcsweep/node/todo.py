@@ -6,6 +6,7 @@ It asks the files of the results, and measures nothing.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep.catalog import sizes_of_inputs, worker_key
@@ -99,19 +100,19 @@ def _was_ended_by_its_point(record: AttemptRecord, *, has_rows: bool) -> bool:
     return its_job_ended and not has_rows
 
 
+@dataclass
 class OutOfMemoryPoints:
-    """The points that ran out of memory, by their axes (`submit --skip-dominated`)."""
+    """The points that ran out of memory (`submit --skip-dominated`)."""
 
-    def __init__(self, points: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._known = [*points]
+    axes_of_points: list[Mapping[str, Any]]
 
     def add(self, axes: Mapping[str, Any]) -> None:
         """Add a point that ran out of memory."""
-        self._known.append(axes)
+        self.axes_of_points.append(axes)
 
     def why_skip(self, axes: Mapping[str, Any]) -> str | None:
         """Return why a point is skipped (a smaller one ran out of memory); None if it is not."""
-        for known in self._known:
+        for known in self.axes_of_points:
             others = {*axes, *known}.difference(_GROWING)
             is_same_network = all(axes.get(name) == known.get(name) for name in others)
             if is_same_network and all(_size(axes, n) >= _size(known, n) for n in _GROWING):
@@ -125,21 +126,21 @@ def _size(axes: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of an ax
     return axes.get(name) or 0
 
 
+@dataclass(kw_only=True)
 class ShortPoints:
     """How many points the next message has, by those of the last one.
 
     Points that take a few milliseconds each travel together, since a message costs as much.
     """
 
-    def __init__(self, *, skips: bool) -> None:
-        """`skips`: each point must have its row before it is known whether the next is skipped."""
-        self._skips = skips
-        self._were_short = False
-        self._alone = 0  # points that go one by one, since one of them stopped a worker
+    one_by_one: bool  # each must have its row before it is known whether the next is skipped
+    _were_short: bool = field(default=False, init=False)
+    # points that go one by one, since one of them stopped a worker
+    _alone: int = field(default=0, init=False)
 
     def next_message(self, points: Sequence[Point], at: int) -> list[Point]:
         """Return the next point, with those after it that go into the same message."""
-        if self._skips or self._alone or not self._were_short:
+        if self.one_by_one or self._alone or not self._were_short:
             return [points[at]]
         key = worker_key(points[at])
         if worker_key(points[at - 1]) != key:  # of another network nothing is known

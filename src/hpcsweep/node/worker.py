@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
@@ -108,7 +108,7 @@ def outcomes(
     for point in request.points:
         began = time.monotonic()
         before = sources.own_files_here(point)
-        progress = _Progress(point, frozenset(request.skipped), send)
+        progress = _Progress(point.point_id, frozenset(request.skipped), send)
         found = _outcome(bench, point, request.tries, progress)
         after = sources.own_files_here(point)
         origin = OriginCells(own_files=before if before == after else _both(before, after))
@@ -132,22 +132,20 @@ def _both(before: str, after: str) -> str:
     return ";".join(digests)
 
 
+@dataclass
 class _Progress:
     """Tells the supervisor that a point has its times, and which check begins."""
 
-    def __init__(
-        self, point: Point, skipped: frozenset[str], send: Callable[[Mapping[str, Any]], object]
-    ) -> None:
-        self.skipped = skipped
-        self.last: Timed | None = None
-        self._point = point
-        self._send = send
+    point_id: str
+    skipped: frozenset[str]
+    send: Callable[[Mapping[str, Any]], object]
+    last: Timed | None = None
 
     def begins(self, check: str, so_far: Measurement, rest: Sequence[str]) -> None:
         """Send the point as it is before a check."""
-        outcome = replace(_ok(so_far), point_id=self._point.point_id)
+        outcome = replace(_ok(so_far), point_id=self.point_id)
         self.last = Timed(so_far=outcome, check=check, rest=[*rest])
-        self._send(typed_json.to_plain(self.last))
+        self.send(typed_json.to_plain(self.last))
 
 
 def _outcome(bench: Bench, point: Point, tries: int, progress: _Progress) -> Outcome:

@@ -109,12 +109,12 @@ class Template:
         self._socket.close()
 
 
+@dataclass
 class _Adopted:
     """A process of the template that became this one's child; for it there is no `Popen`."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
+    pid: int
+    returncode: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit code; None while it runs."""
