@@ -25,10 +25,11 @@ from hpcsweep.errors import BadInput, ConfigError
 
 Loc = Sequence[str | int]
 
-MAX_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20  # a larger file lists what a range says, or is another kind of file
 MAX_DEPTH: Final = 32  # far more than a sweep file needs; a recursion stays short
-MAX_VALUES: Final = 200_000  # every use of an alias counts its values again
-MOST_SHOWN: Final = 20  # complaints about one file
+# every use of an alias counts its values again; so many take some 3 s to read
+MAX_VALUES: Final = 200_000
+MOST_SHOWN: Final = 20  # complaints about one file: what fits a screen
 
 _CONTROL: Final = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}")
@@ -62,8 +63,11 @@ class Document:
 
     def line(self, loc: Loc) -> int:
         """Return the line of a key or item, or of the nearest existing one around it."""
-        around = (tuple(loc[:length]) for length in range(len(loc), 0, -1))
-        return next((self.lines[place] for place in around if place in self.lines), 1)
+        for length in range(len(loc), 0, -1):
+            place = tuple(loc[:length])
+            if place in self.lines:
+                return self.lines[place]
+        return 1
 
     def complaint(self, loc: Loc, text: str) -> BadInput:
         """Return the error ``FILE:LINE: KEY: text``."""
@@ -105,8 +109,9 @@ class Complaints:
         """Return all complaints in the order of their lines."""
         ordered = sorted(self._kept, key=lambda complaint: complaint.line)
         lines = [*dict.fromkeys(map(str, ordered))]
-        if len(lines) > MOST_SHOWN:
-            lines = [*lines[:MOST_SHOWN], f"and {len(lines) - MOST_SHOWN:,} more"]
+        more = len(lines) - MOST_SHOWN
+        if more > 0:
+            lines[MOST_SHOWN:] = [f"and {more:,} more"]
         return self._doc.error("\n".join(lines))
 
 
@@ -134,7 +139,9 @@ def read_document(path: Path, error: type[BadInput]) -> Document:
 
 def dotted(loc: Loc) -> str:
     """Return ``axes.input_size[2]`` for a location."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{_key(step)}" for step in loc)
+    text = ""
+    for step in loc:
+        text += f"[{step}]" if isinstance(step, int) else f".{_key(step)}"
     return text.removeprefix(".")
 
 
@@ -180,7 +187,8 @@ def read_text(path: Path, error: type[BadInput]) -> str:
         line = data.count(b"\n", 0, reason.start) + 1
         byte = f"byte 0x{data[reason.start]:02x}"
         raise error(f"{path}:{line}: {byte} is not UTF-8; is it a text file?") from reason
-    if bad := _CONTROL.search(text):
+    bad = _CONTROL.search(text)
+    if bad:
         line = text.count("\n", 0, bad.start()) + 1
         raise error(f"{path}:{line}: control character {bad[0]!r}; is it a text file?")
     return text
@@ -218,13 +226,13 @@ class _Values:
             if not isinstance(key, yaml.ScalarNode) or key.tag:
                 self._add_fault(key, "a key must be a plain word")
                 continue
-            here = (*loc, key.value)
-            if here in self.lines:
-                first = self.lines[here]
+            place = (*loc, key.value)
+            if place in self.lines:
+                first = self.lines[place]
                 self._add_fault(key, f"{_key(key.value)}: repeated key, first in line {first}")
             else:
-                self.lines[here] = _line(key)
-                values[key.value] = self.of(value, here)
+                self.lines[place] = _line(key)
+                values[key.value] = self.of(value, place)
         return values
 
     def _scalar(self, node: yaml.Node) -> object:
@@ -257,7 +265,8 @@ def _not_yaml(text: str, reason: Exception) -> tuple[int, str]:
     mark = reason.problem_mark
     if text[mark.index : mark.index + 1] == "\t":
         return mark.line + 1, "a tab; YAML indents with spaces"
-    if line := _without_a_space(text, mark.line):
+    line = _without_a_space(text, mark.line)
+    if line:
         return line, "a space is missing behind a `:`"
     if reason.context_mark and not text[mark.index :].strip():
         mark = reason.context_mark  # what nothing closes is found at the end of the file
@@ -270,9 +279,10 @@ def _without_a_space(text: str, line: int) -> int:
 
     YAML takes such a line for text that goes on, and complains about the next line.
     """
-    above = [(n, words) for n, words in enumerate(text.splitlines()[:line], 1) if words.strip()]
-    last, words = above[-1] if above else (0, "")
-    return last if _KEY_AND_VALUE.fullmatch(words) else 0
+    lines = text.splitlines()[:line]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return len(lines) if lines and _KEY_AND_VALUE.fullmatch(lines[-1]) else 0
 
 
 def _line(node: yaml.Node) -> int:

@@ -40,15 +40,24 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 def folders(kind: str) -> list[Path]:
     """Return the existing and safe folders of a kind, in the order of the search."""
-    own = [root for root in (Path(), config_folder()) if (root / kind).is_dir()]
-    kept = [root / kind for root in own if is_safe(root / kind, root)]
-    return [*kept, *(folder for folder in [shipped() / kind] if folder.is_dir())]
+    found = []
+    for root in (Path(), config_folder()):
+        folder = root / kind
+        if folder.is_dir() and is_safe(folder, root):
+            found.append(folder)
+    of_the_program = shipped() / kind
+    if of_the_program.is_dir():
+        found.append(of_the_program)
+    return found
 
 
 def own_templates() -> tuple[str, ...]:
     """Return the templates of the user's own, which go before those shipped."""
-    own = (folder for folder in folders(TEMPLATES) if not folder.samefile(shipped() / TEMPLATES))
-    return tuple(str(path.absolute()) for folder in own for path in sorted(folder.glob("*.j2")))
+    templates: list[Path] = []
+    for folder in folders(TEMPLATES):
+        if not folder.samefile(shipped() / TEMPLATES):
+            templates += sorted(folder.glob("*.j2"))
+    return tuple(str(path.absolute()) for path in templates)
 
 
 def config_files() -> Iterator[Path]:
@@ -74,14 +83,16 @@ def results_folder(given: str | os.PathLike[str] = "") -> Path:
 
     The last is beside the project's configuration file, else in the working directory.
     """
-    if folder := str(given or os.environ.get(environment.RESULTS) or ""):
-        return Path(folder)
+    named = given or os.environ.get(environment.RESULTS)
+    if named:
+        return Path(named)
     files = list(config_files())
     for path in files[::-1]:  # later files win
         from hpcsweep.spec import document  # noqa: PLC0415 - yaml, which names do without
 
         doc = document.read_toml(path)
-        if not isinstance(folder := doc.data.get("results", ""), str):
+        folder = doc.data.get("results", "")
+        if not isinstance(folder, str):
             raise doc.complaint(("results",), "needs text; quote it if it is")
         if folder:
             return path.parent / Path(folder).expanduser()
@@ -98,16 +109,21 @@ def is_safe(path: Path, root: Path) -> bool:
     real = path.resolve()
     above = [folder for folder in path.parents if folder.is_relative_to(root)]
     inside = _inside(path) if path.is_dir() else []
-    targets = {inner.resolve().parent for inner in inside}
+    targets = {inner.resolve().parent for inner in inside}  # a link's file lies elsewhere
     for place in [path, *above, real, real.parent, *inside, *targets]:
-        status = place.stat()
-        by_group = status.st_mode & stat.S_IWGRP
-        shared = by_group and (_has_acl(place) or not _is_private(status.st_gid))
-        if shared or status.st_mode & stat.S_IWOTH or status.st_uid not in {0, os.getuid()}:
-            told = f"{path} is not taken: others may write {place}"
-            messages.note(told, "chmod go-w, or name a path")
+        if _others_may_write(place):
+            text = f"{path} is not taken: others may write {place}"
+            messages.note(text, "chmod go-w, or name a path")
             return False
     return True
+
+
+def _others_may_write(place: Path) -> bool:
+    status = place.stat()
+    if status.st_uid not in {0, os.getuid()} or status.st_mode & stat.S_IWOTH:
+        return True
+    by_group = bool(status.st_mode & stat.S_IWGRP)
+    return by_group and (_has_acl(place) or not _is_private(status.st_gid))
 
 
 @cache
@@ -116,10 +132,13 @@ def _is_private(gid: int) -> bool:
     with suppress(KeyError, OSError):  # the system lacks this account
         me = pwd.getpwuid(os.getuid())
         group = grp.getgrgid(gid)
-        accounts = [line.split(":") for line in _ACCOUNTS.read_text("utf-8", "replace").split("\n")]
-        members = {account[2] for account in accounts if account[3:4] == [str(gid)]}
-        own = me.pw_gid == gid and group.gr_name == me.pw_name
-        return own and members <= {str(me.pw_uid)} and {*group.gr_mem} <= {me.pw_name}
+        if me.pw_gid != gid or group.gr_name != me.pw_name or {*group.gr_mem} - {me.pw_name}:
+            return False
+        for line in _ACCOUNTS.read_text("utf-8", "replace").split("\n"):
+            account = line.split(":")  # passwd(5): name, password, UID, GID, ...
+            if account[3:4] == [str(gid)] and account[2] != str(me.pw_uid):
+                return False
+        return True
     return False
 
 
@@ -155,23 +174,33 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if is_path(text) or is_file(path):
-        # ``sweeps/NAME.yaml`` may be a shipped file where the working directory has no such folder
-        elsewhere = folders(kind) if path.parent == Path(kind) and not path.parent.is_dir() else ()
-        places = filter(is_file, (folder / path.name for folder in elsewhere))
-        if file := path if _exists(path) else next(places, None):
+        file = path if _exists(path) else _shipped_file(kind, path)
+        if file:
             return file
-        near = suggest(path.name, (other.name for other in _files(path.parent)))
-        lacks = "" if _exists(path.parent) else f"; nor is there a directory {path.parent}"
-        raise error(f"{shown}: no such file{lacks or near}")
+        hint = suggest(path.name, (other.name for other in _files(path.parent)))
+        if not _exists(path.parent):
+            hint = f"; nor is there a directory {path.parent}"
+        raise error(f"{shown}: no such file{hint}")
     paths = names(kind)
     if text in paths:
         return paths[text]
     if text and _exists(path):
         return path  # a folder; reading it gives a better message
-    for beside in filter(is_file, (Path(text + suffix) for suffix in SUFFIXES)):
-        raise error(f"{shown}: no such name in {kind}/; for the file write {beside}")
+    for suffix in SUFFIXES:
+        beside = Path(text + suffix)
+        if is_file(beside):
+            raise error(f"{shown}: no such name in {kind}/; for the file write {beside}")
     have = ", ".join(paths) or "none"
     raise error(f"{shown}: no such name in {kind}/; there are {have}{suggest(text, paths)}")
+
+
+def _shipped_file(kind: str, path: Path) -> Path | None:
+    """Return the file that ``sweeps/NAME.yaml`` means where no such folder is here."""
+    if path.parent == Path(kind) and not path.parent.is_dir():
+        for folder in folders(kind):
+            if is_file(folder / path.name):
+                return folder / path.name
+    return None
 
 
 def is_path(text: str) -> bool:
@@ -180,7 +209,9 @@ def is_path(text: str) -> bool:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    yield from (path for path in _inside(folder) if path.suffix in SUFFIXES and path.is_file())
+    for path in _inside(folder):
+        if path.suffix in SUFFIXES and path.is_file():
+            yield path
 
 
 def _inside(folder: Path) -> list[Path]:

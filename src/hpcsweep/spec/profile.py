@@ -181,8 +181,12 @@ class Profile(ProfileFile):
     @property
     def time_limit(self) -> str | None:
         """Time limit of its jobs, as sbatch takes it: `sbatch_options` override `time`."""
-        options = map(sbatch_option, self.sbatch_options)
-        return [self.time, *(value for name, value in options if name in _LIMIT)][-1]
+        limit = self.time
+        for option in self.sbatch_options:
+            name, value = sbatch_option(option)
+            if name in _LIMIT:
+                limit = value  # sbatch takes the last one
+        return limit
 
     @property
     def time_seconds(self) -> int | None:
@@ -207,8 +211,8 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
     profile = Profile(**data, name=path.stem, path=path, places=places)
     complaints = document.Complaints(doc)
     for keys, text in _mistakes(profile):
-        here = [key for key in keys if key in doc.data]  # not keys of an extended file
-        complaints.add(here[:1] or keys[-1:], text)
+        in_this_file = [key for key in keys if key in doc.data]  # and in none that it extends
+        complaints.add(in_this_file[:1] or keys[-1:], text)
     complaints.tell()
     return profile
 
@@ -238,8 +242,11 @@ def _with_parents(
         circle = " extends ".join(path.stem for path in [*chain, parent])
         raise doc.complaint(("extends",), f"profiles extend each other in a circle: {circle}")
     base = _with_parents(document.read_document(parent, ProfileError), [*chain, parent], places)
+    merged = {**base, **own}
     env = {**base.get("env", {}), **own.get("env", {})}
-    return {**base, **own, **({"env": env} if env else {})}
+    if env:
+        merged["env"] = env
+    return merged
 
 
 def _parent(doc: document.Document, name: str) -> Path:
@@ -265,16 +272,16 @@ def _absolute(text: str, folder: Path, *, bare: bool) -> str:
 
 def _other_python(profile: Profile) -> str:
     """Return the first key that selects another Python or environment; empty without."""
-    here = {f"{sys.prefix}/bin/python", f"{sys.prefix}/bin/python3", sys.executable}
-    others = {
-        "python": profile.python and shutil.which(profile.python) not in here,
-        "venv": profile.venv and profile.venv != sys.prefix,
-        "conda": profile.conda
-        and profile.conda not in {sys.prefix, os.getenv("CONDA_DEFAULT_ENV")},
-        "modules": profile.modules,
-        "setup": profile.setup,
-    }
-    return next((key for key, other in others.items() if other), "")
+    own_pythons = {f"{sys.prefix}/bin/python", f"{sys.prefix}/bin/python3", sys.executable}
+    if profile.python and shutil.which(profile.python) not in own_pythons:
+        return "python"
+    if profile.venv and profile.venv != sys.prefix:
+        return "venv"
+    if profile.conda and profile.conda not in {sys.prefix, os.getenv("CONDA_DEFAULT_ENV")}:
+        return "conda"
+    if profile.modules:
+        return "modules"
+    return "setup" if profile.setup else ""
 
 
 def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -284,7 +291,8 @@ def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
     if launcher.in_slurm and profile.gpu is None:
         what = "the value of the axis `gpu` that this profile serves, such as l40"
         yield (), f"`gpu` is missing: {what}"
-    if not launcher.in_slurm and (key := _other_python(profile)):
+    key = "" if launcher.in_slurm else _other_python(profile)
+    if key:
         text = f"launcher {profile.launcher} does not heed `{key}`: it measures with the Python and"
         text += f" environment of this command ({sys.executable}); start hpcsweep in what `{key}`"
         yield (key, "launcher"), f"{text} names, and remove it here (or set it to null)"

@@ -111,27 +111,28 @@ def model(workload: str = "", names: Collection[str] | None = None) -> type[Swee
     """
     by_name = {**(axes_of(workload) if workload else AXES)}
     del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
-    needed = {"model"}
-    if workload == COMMAND.name:
-        needed.clear()
-        by_name |= {name: own_axis(name) for name in names or () if name not in by_name}
+    is_command = workload == COMMAND.name
+    if is_command:
+        for name in names or ():
+            by_name.setdefault(name, own_axis(name))
         names = None
     axes = [axis for axis in by_name.values() if names is None or axis.name in {"model", *names}]
-    # a no-op accepts any name as a model, since it runs none
-    runs_network = not workload or WORKLOADS[workload].runs_network
-    free = set[str]() if runs_network else {"model"}
-    real = [replace(axis, kind="str") if axis.kind in free else axis for axis in axes]
+    real = axes
+    if workload and not WORKLOADS[workload].runs_network:
+        # a no-op accepts any name as a model, since it runs none
+        real = [replace(axis, kind="str") if axis.kind == "model" else axis for axis in axes]
     values: Any = axis_map("Axes", real, values_of)
     condition: Any = axis_map("Condition", axes, condition_on)
     failure = _typed(Failure, {"when": axis_map("Cases", axes, named_of)})
     settings = settings_of(workload) if workload else SETTINGS
+    needed = [] if is_command else ["model"]
     types = {
         "axes": values,
         "zip": list_of(list_of(choice(by_name), **_ZIPPED)),
         "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
         "exclude": list_of(Annotated[condition, _FILLED]),
         "maps": dict[Name, LAYERS],
-        "include": list_of(axis_map("Point", real, value_of, required=[*needed])),
+        "include": list_of(axis_map("Point", real, value_of, required=needed)),
         "measure": _measure(settings.values(), failure),
     }
     return _typed(SweepFile, types)
@@ -144,17 +145,19 @@ def _typed(base: type[M], types: Mapping[str, Any]) -> type[M]:
 
 
 def _measure(settings: Iterable[Setting], failure: type[Failure]) -> type[Shape]:
-    fields: Any = {
-        item.name: (_setting(item, failure), entry(item.doc, default=item.default))
-        for item in settings
-    }
+    fields: dict[str, Any] = {}
+    for setting in settings:
+        field = entry(setting.doc, default=setting.default)
+        fields[setting.name] = (_setting(setting, failure), field)
     return create_model("Measure", __base__=Shape, __doc__="How a point is measured.", **fields)
 
 
 def _setting(setting: Setting, failure: type[Failure]) -> Any:  # noqa: ANN401 - a type
     if setting.kind == "list":
         return list_of(choice(setting.choices) if setting.choices else failure)
-    return str if setting.kind == "str" and not setting.choices else value_of(setting)
+    if setting.kind == "str" and not setting.choices:
+        return str
+    return value_of(setting)
 
 
 def schema() -> str:

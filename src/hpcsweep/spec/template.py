@@ -17,10 +17,11 @@ def names_in(template: str) -> list[str]:
     """Return the names in braces; `ValueError` where braces hold anything else."""
     names = []
     for _, name, form, conversion in Formatter().parse(template):
-        if name is not None:
-            if form or conversion or not name.isidentifier():
-                raise ValueError(f"{{{name}}} is no name of an axis; {{{{ and }}}} are braces")
-            names.append(name)
+        if name is None:  # text behind the last braces
+            continue
+        if form or conversion or not name.isidentifier():
+            raise ValueError(f"{{{name}}} is no name of an axis; {{{{ and }}}} are braces")
+        names.append(name)
     return names
 
 
@@ -44,8 +45,12 @@ def words(template: str, values: Mapping[str, Any], *, shell: bool = False) -> l
     if shell:
         quoted = {name: text and shlex.quote(text) for name, text in texts.items()}
         return ["/bin/sh", "-c", template.format_map(quoted)]
-    pairs = [(word, word.format_map(texts)) for word in shlex.split(template)]
-    return [text for word, text in pairs if text or not word]
+    filled_words = []
+    for word in shlex.split(template):
+        text = word.format_map(texts)
+        if text or not word:  # an empty word of the template, such as '', stays
+            filled_words.append(text)
+    return filled_words
 
 
 def quoted_names(template: str) -> set[str]:
@@ -53,10 +58,10 @@ def quoted_names(template: str) -> set[str]:
     quote = ""
     found = set()
     for text, name, _form, _conversion in Formatter().parse(template):
-        at = iter(text)
-        for sign in at:
+        signs = iter(text)
+        for sign in signs:
             if sign == "\\" and quote != "'":
-                next(at, None)
+                next(signs, None)
             elif sign == quote:
                 quote = ""
             elif sign in {"'", '"'} and not quote:
@@ -68,7 +73,9 @@ def quoted_names(template: str) -> set[str]:
 
 def as_text(value: object) -> str:
     """Return the text of a value in a command; of None it is empty."""
-    return "" if value is None else value if isinstance(value, str) else canonical_json(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else canonical_json(value)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

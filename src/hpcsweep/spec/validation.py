@@ -25,7 +25,7 @@ from hpcsweep.errors import nearest, suggest
 from hpcsweep.spec.document import Complaints, Document, Loc, show
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-MOST: Final = 1e18  # largest whole number in a file
+MOST: Final = 1e18  # largest whole number in a file: those of 64 bits end at 9.2e18
 LINE_ENDS: Final = frozenset("\n\r\0")  # would end a line or a word of a job script
 _LITERALS: Final = re.compile(r"'([^']*)'|(True|False)")
 
@@ -70,7 +70,8 @@ def integral(value: object) -> object:
         return int(value)
     if isinstance(value, str) and value.isdecimal():
         raise ValueError("needs a whole number, which has no quotes")
-    if isinstance(value, str) and (ends := re.fullmatch(r"(\d+):(\d+)", value)):
+    ends = re.fullmatch(r"(\d+):(\d+)", value) if isinstance(value, str) else None
+    if ends:
         written = f"{{start: {ends[1]}, stop: {ends[2]}, step: 1}} in place of the list"
         raise ValueError(f"needs a whole number; for a range of an axis write {written}")
     return value
@@ -120,7 +121,11 @@ def by_shape(**types: Any) -> Any:  # noqa: ANN401
     tags = {shape: f"\0{shape}" for shape in types}  # no key in a file contains NUL
 
     def tag_of(value: object) -> str:
-        shape = "map" if isinstance(value, dict) else "list" if isinstance(value, list) else "value"
+        shape = "value"
+        if isinstance(value, dict):
+            shape = "map"
+        if isinstance(value, list):
+            shape = "list"
         return tags.get(shape, next(iter(tags.values())))
 
     options = tuple(Annotated[types[shape], Tag(tag)] for shape, tag in tags.items())
@@ -133,19 +138,26 @@ def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = 
         return model.model_validate(doc.data)
     except ValidationError as error:
         errors = error.errors(include_url=False)
+    misspelt = set()  # keys that a misspelt one means: that they are missing is not told, too
+    for item in errors:
+        if item["type"] == "extra_forbidden":
+            *above, key = item["loc"]
+            misspelt.add((*above, nearest(str(key), _fields(model, above))))
     complaints = Complaints(doc)
-    misspelt = {
-        (*item["loc"][:-1], nearest(str(item["loc"][-1]), _fields(model, item["loc"][:-1])))
-        for item in errors
-        if item["type"] == "extra_forbidden"
-    }
     for item in errors:
         if item["type"] != "missing" or item["loc"] not in misspelt:
-            text = _text(model, item, unknown or (lambda _key: "unknown key"))
-            # without pydantic's tags of unions
-            place = [step for step in item["loc"] if not str(step).startswith("\0")]
-            complaints.add(place, text)
+            place = [step for step in item["loc"] if not _is_tag(step)]
+            complaints.add(place, _text(model, item, unknown or _unknown_key))
     raise complaints.error()
+
+
+def _is_tag(step: str | int) -> bool:
+    """Say whether a step of a location is pydantic's, of a union, and no key of the file."""
+    return str(step).startswith("\0")
+
+
+def _unknown_key(_key: str) -> str:
+    return "unknown key"
 
 
 def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], str]) -> str:
@@ -164,8 +176,8 @@ def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], 
             return f"is missing, allowed are {', '.join(get_args(field.annotation))}"
         return f"is missing: {field.description}" if field.description else "is missing"
     if kind == "literal_error":
-        expected = _LITERALS.findall(context["expected"])
-        context = {"expected": ", ".join(text or word.lower() for text, word in expected)}
+        allowed = [text or word.lower() for text, word in _LITERALS.findall(context["expected"])]
+        context = {"expected": ", ".join(allowed)}
     needs = _NEEDS.get(kind, error["msg"]).format(**context)
     if kind == "list_type" and isinstance(value, str | float | bool):
         needs += f", such as [{value}]"
@@ -182,9 +194,11 @@ def _fields(model: type[BaseModel], loc: Loc) -> dict[str, FieldInfo]:
     for step in loc:
         if hasattr(type_, "model_fields"):
             type_ = _by_key(type_)[str(step)].annotation
-        elif str(step).startswith("\0"):
-            options = get_args(type_)
-            type_ = next(get_args(o)[0] for o in options if Tag(str(step)) in o.__metadata__)
+        elif _is_tag(step):
+            for option in get_args(type_):
+                if Tag(str(step)) in option.__metadata__:
+                    type_ = get_args(option)[0]
+                    break
         else:
             type_ = get_args(type_)[-1]
         while get_origin(type_) is Annotated:
