@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any, Final
 
 from torch import nn
@@ -47,8 +46,10 @@ class Choices:
     @property
     def may_use_tensor_cores(self) -> bool:
         """Whether any convolution may use tensor cores."""
-        ran = [(c.backend, c.used) for c in self.calls]
-        return not ran or any(starmap(catalog.may_use_tensor_cores, ran))
+        for picked in self.calls:
+            if catalog.may_use_tensor_cores(picked.backend, picked.used):
+                return True
+        return not self.calls
 
 
 def choose(
@@ -74,11 +75,13 @@ def choose(
     swap.restore(model)
     backend.most_workspace = settings["workspace_mib"] * MIB
     calls = _assigned(model, shapes, algorithm, settings, backend)
-    paired = zip(calls, shapes.convolution_calls, strict=True)
-    learning = [picked for picked, call in paired if call.gradients]
-    gradients = [
-        choice.backward_choice(call, choice.gradients_of(call, backend)) for call in learning
-    ]
+    learning = []
+    gradients = []
+    for picked, call in zip(calls, shapes.convolution_calls, strict=True):
+        if call.gradients:
+            learning.append(picked)
+            found = choice.gradients_of(picked, backend)
+            gradients.append(choice.backward_choice(picked, found))
     return Choices(calls=calls, backend=backend, learning=learning, gradients=gradients)
 
 

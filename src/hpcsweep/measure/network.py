@@ -6,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.record import Cells
-from hpcsweep.conv.tensors import Held, tensors_in
+from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.shape_pass import Shapes
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
     from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.measure.timing.stats import Summary
-
-_NUMBERS: Final = 1000  # of an output that stand for all
 
 
 @dataclass(kw_only=True)
@@ -130,13 +127,3 @@ class Workload(Protocol):
 
     def forget(self) -> None:
         """Drop what is kept for later points, and free its memory."""
-
-
-def some_numbers(output: object) -> list[Tensor]:
-    """Return a copy of some numbers of each plain tensor; of classes and counts none."""
-    plain = (t for t in tensors_in(output) if type(t) is Tensor and t.is_floating_point())
-    return [
-        t.take(torch.arange(0, t.numel(), 1 + t.numel() // _NUMBERS, device=t.device))
-        for t in plain
-        if t.layout == torch.strided
-    ]
