@@ -33,8 +33,9 @@ _USUAL_THREADS: Final = torch.get_num_threads()
 # Backends and operators whose precision torch 2.9 lets people set, by torch's names.
 _PRECISIONS: Final = (
     ("generic", "all"),
-    *((library, of) for library in ("cuda", "mkldnn") for of in ("all", "conv", "rnn", "matmul")),
-)
+    ("cuda", "all"), ("cuda", "conv"), ("cuda", "rnn"), ("cuda", "matmul"),
+    ("mkldnn", "all"), ("mkldnn", "conv"), ("mkldnn", "rnn"), ("mkldnn", "matmul"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,10 @@ def kept(factory: str) -> Iterator[None]:
 
 def turned_by(names: Iterable[object]) -> list[str]:
     """Return the switches that factories of these names turned, with what they said then."""
-    return [told for name in names for told in _KNOWN.turned.get(str(name), ())]
+    found = list[str]()
+    for name in names:
+        found += _KNOWN.turned.get(str(name), ())
+    return found
 
 
 @contextmanager

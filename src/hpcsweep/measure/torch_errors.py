@@ -38,10 +38,10 @@ _MEANS: Final[Mapping[str, str]] = {
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether an exception means that memory ran out, on the device or on the host."""
-    told = str(error)
-    if _NO_ENGINE in told and torch.cuda.is_initialized():
+    text = str(error)
+    if _NO_ENGINE in text and torch.cuda.is_initialized():
         return torch.cuda.memory_stats().get("num_ooms", 0) > 0
-    return isinstance(error, MemoryError) or any(text in told for text in _NO_MEMORY)
+    return isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY)
 
 
 def is_missing_operator(error: BaseException) -> bool:
@@ -77,8 +77,9 @@ def not_captured(run: Callable[[], object], raised: RuntimeError) -> CannotCaptu
         first = first.__context__
     operator = _that_synchronizes(run)
     means = f" ({_MEANS[operator]})" if operator in _MEANS else ""
-    told = f"{type(first).__name__}: {first_line(first)}"
-    why = f"{operator} synchronizes{means}" if operator else told
+    why = f"{type(first).__name__}: {first_line(first)}"
+    if operator:
+        why = f"{operator} synchronizes{means}"
     where = ", ".join(filter(None, (why, sources.own_line(first))))
     return CannotCapture(
         f"the network cannot be captured as a CUDA graph: {where}; take `launch: eager`"

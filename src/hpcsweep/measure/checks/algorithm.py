@@ -123,17 +123,19 @@ def is_other_work(shapes: Shapes, proof: Proof) -> bool:
 
     Its path may depend on the device or on values, or it kept what an earlier pass computed.
     """
-    seen = proof.work
-    if seen is None:
+    profiled = proof.work
+    if profiled is None:
         return False
     for conv in shapes.outside:
         if not conv.counted or conv.part or not conv.operator.startswith("conv"):
             return False  # the profiler counts such a one otherwise, or not at all
     expected = len(shapes.convolution_calls) + len(shapes.outside)
-    if seen.convolutions != expected or seen.elsewhere > 0:
+    if profiled.convolutions != expected or profiled.elsewhere > 0:
         return True
     products = shapes.flops - shapes.convolution_flops
-    return seen.flops is not None and abs(seen.flops - products) > _SHARE * shapes.flops
+    if profiled.flops is None:
+        return False
+    return abs(profiled.flops - products) > _SHARE * shapes.flops
 
 
 def use(

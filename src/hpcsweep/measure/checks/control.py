@@ -96,14 +96,14 @@ class ControlCheck(PointCheck):
         """Run the control; look which switches of its point the network turned."""
         turned = switches.turned()
         set_back = switches.turned_by(map(network.point.axes.get, FACTORIES))
-        told = [*(f"{switch} (set back)" for switch in set_back), *turned]
+        named = [*(f"{switch} (set back)" for switch in set_back), *turned]
         cells, flags = self.measured()
         on_cpu = self.rig.device.type == "cpu"
         return Finding(
             cells=cells
             | ControlCells(
                 threads=torch.get_num_threads(),
-                switches_turned="; ".join(told) or None,
+                switches_turned="; ".join(named) or None,
             ),
             flags={
                 **flags,

@@ -104,14 +104,14 @@ def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> NumericsC
             excess = max(excess or 0.0, verdict.excess)
     wrong.sort(key=rounding.severity, reverse=True)
     doubts = [*wrong, *partial]
-    told = [verdict.message for verdict in doubts[:_SHOWN]]
+    reasons = [verdict.message for verdict in doubts[:_SHOWN]]
     if len(doubts) > _SHOWN:
-        told.append(f"{len(doubts) - _SHOWN} more")
+        reasons.append(f"{len(doubts) - _SHOWN} more")
     return NumericsCells(
         call_rel_error=_largest(calls),
         plain_rel_error=_largest(outputs),
         error_over_bound=excess,
-        numerics_reason="; ".join(told) or None,
+        numerics_reason="; ".join(reasons) or None,
     )
 
 

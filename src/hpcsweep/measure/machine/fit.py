@@ -175,7 +175,7 @@ def wrong_library() -> Unusable | None:
     try:
         torch.backends.cudnn.version()
     except RuntimeError as error:
-        versions = [".".join(one) for one in _VERSION.findall(str(error))]
+        versions = [".".join(parts) for parts in _VERSION.findall(str(error))]
         if len(versions) < 2:
             do = "install the torch that its link names for this GPU"
             return Unusable(first_line(error), do, NoCodeForGpu)
@@ -191,16 +191,16 @@ def wrong_library() -> Unusable | None:
 def _wrong_gpu(device: Device) -> Unusable | None:
     """Return what fails of the least that a point does: memory, a kernel, a copy of its result."""
     try:
-        one = torch.empty(1, device=device.torch_device)
+        number = torch.empty(1, device=device.torch_device)
     except RuntimeError as error:
         return _without_memory(device, error)
     try:
-        one.fill_(1)
+        number.fill_(1)
         torch.cuda.synchronize(device.torch_device)
     except RuntimeError as error:
         return _without_kernel(device, error)
     try:
-        one.item()
+        number.item()
     except RuntimeError as error:
         return Unusable(
             f"'{device.name}' gives no result back, which takes pinned memory: {first_line(error)}",

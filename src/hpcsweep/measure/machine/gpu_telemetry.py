@@ -103,9 +103,9 @@ class Telemetry:
         if not looks:
             return TelemetryCells()
         after = looks[1:]  # the first sample is from before the work
-        clocks = _told(look.clock_mhz for look in looks)
-        temperatures = _told(look.temperature_c for look in looks)
-        busy = _told(look.busy_pct for look in after)
+        clocks = _known(look.clock_mhz for look in looks)
+        temperatures = _known(look.temperature_c for look in looks)
+        busy = _known(look.busy_pct for look in after)
         state = TelemetryCells(
             sm_clock_mhz_mean=sum(clocks) / len(clocks) if clocks else None,
             sm_clock_mhz_min=min(clocks, default=None),
@@ -122,7 +122,7 @@ class Telemetry:
         raised = {
             THROTTLED.name: self._reasons & ~_HARMLESS or self._slow_without_reasons(),
             POWER_CAPPED.name: self._power_capped(),
-            CLOCK_DRIFT.name: _drifts(_told(look.clock_mhz for look in self._working)),
+            CLOCK_DRIFT.name: _drifts(_known(look.clock_mhz for look in self._working)),
             SHARED_GPU.name: self._is_shared,
         }
         return [flag for flag, is_raised in raised.items() if is_raised]
@@ -151,7 +151,7 @@ class Telemetry:
         """Return the clocks of this point in samples without a limit by the driver."""
         own = ~_HARMLESS | POWER_CAP
         free = [look for look in self._working if not (look.reasons or 0) & own]
-        return _told(look.clock_mhz for look in free)
+        return _known(look.clock_mhz for look in free)
 
     def _power_capped(self) -> bool:
         """Say whether the driver lowered the clock of this point for the power limit."""
@@ -159,7 +159,7 @@ class Telemetry:
         capped = [look for look in working if (look.reasons or 0) & POWER_CAP]
         if len(capped) <= _OFTEN * len(working):
             return False
-        clocks = _told(look.clock_mhz for look in capped)
+        clocks = _known(look.clock_mhz for look in capped)
         free = self._unlimited()
         usual = (stats.median(free) if free else self._free) or capped[-1].usual_mhz
         return not (clocks and usual) or stats.median(clocks) < _LOWERED * usual
@@ -248,7 +248,7 @@ def energy_cells(updates: Sequence[Update], began_s: float, pass_s: float) -> En
         return None
     joules = updates[-1].joules - updates[0].joules
     # the driver's watts are averages over up to a second: those of the first one are old
-    watts = _told(one.watts for one in updates if one.at_s >= began_s + SPAN_S)
+    watts = _known(update.watts for update in updates if update.at_s >= began_s + SPAN_S)
     return EnergyCells(
         energy_j=joules / span_s * pass_s,
         energy_sampled_j=sum(watts) / len(watts) * pass_s if watts else None,
@@ -257,12 +257,12 @@ def energy_cells(updates: Sequence[Update], began_s: float, pass_s: float) -> En
     )
 
 
-def _told(values: Iterable[float | None]) -> list[float]:
+def _known(values: Iterable[float | None]) -> list[float]:
     return [float(value) for value in values if value is not None]
 
 
 def _power(looks: Sequence[Reading]) -> TelemetryCells:
-    watts = _told(look.power_w for look in looks)
+    watts = _known(look.power_w for look in looks)
     if not watts:
         return TelemetryCells()
     power = stats.summarise(watts)

@@ -245,5 +245,5 @@ def warm_up_rule(settings: dict[str, Any]) -> StoppingRule:
 
     It is a count, or with adaptive passes until steady.
     """
-    left = max(0, settings["warmup"] - 1)
-    return Steady(left) if settings["stop"] == "adaptive" else Fixed(left)
+    passes = max(0, settings["warmup"] - 1)
+    return Steady(passes) if settings["stop"] == "adaptive" else Fixed(passes)

@@ -170,10 +170,10 @@ def median(times: Sequence[float]) -> float:
 def _quantile(ordered: Sequence[float], q: float) -> float:
     position = (len(ordered) - 1) * q
     low = math.floor(position)
-    rest = position - low
-    if not rest:
+    above = position - low
+    if not above:
         return ordered[low]
-    return ordered[low] + (ordered[low + 1] - ordered[low]) * rest
+    return ordered[low] + (ordered[low + 1] - ordered[low]) * above
 
 
 @lru_cache(maxsize=4096)
