@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import odd_networks
 from hpcsweep.cli.verify import Verification
-from hpcsweep.conv.proof.evidence import Evidence, Seen, cell
+from hpcsweep.conv.proof.evidence import Evidence, Observation, cell
 
 TOLD = {"algorithm": "gemm", "covered": 100.0, "counted": 100.0, "error": 1e-7, "uncovered": None}
 LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_reason": None}
@@ -21,7 +21,7 @@ def judged(told=None, problem=None, **cells):
         "numerics_reason": "",
         **cells,
     }
-    evidence = cell(Evidence("a", Seen(), (), problem))
+    evidence = cell(Evidence("a", Observation(), (), problem))
     layer = {**LAYER, "algorithm_evidence": evidence}
     finding = Verification(odd_networks.a_point("m", "gemm"), row, [layer])
     return odd_networks.verdict(TOLD | (told or {}), finding)

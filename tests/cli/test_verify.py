@@ -10,7 +10,7 @@ from torch import nn
 from hpcsweep.cli import verify
 from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.backend import Operation
-from hpcsweep.conv.proof.evidence import Evidence, Seen, cell
+from hpcsweep.conv.proof.evidence import Evidence, Observation, cell
 from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.measure import rounding
 from hpcsweep.measure.bench import on_device
@@ -150,12 +150,12 @@ def test_calls_without_evidence_are_not_proven() -> None:
 
 def test_the_words_of_a_cell_decide_nothing() -> None:
     """A kernel may be called anything; only how a cell begins is ours."""
-    assert judged(Evidence("a", Seen(telling=[Operation("mismatch none")]))).proven
+    assert judged(Evidence("a", Observation(telling=[Operation("mismatch none")]))).proven
 
 
 def test_many_contradictions_are_counted() -> None:
     """A screen stays a screen."""
-    calls = (Evidence(f"l{i}", Seen(), (), "ran aten::conv2d") for i in range(50))
+    calls = (Evidence(f"l{i}", Observation(), (), "ran aten::conv2d") for i in range(50))
     finding = judged(*calls)
     assert len(finding.problems) == 4
     assert finding.problems[-1] == "and 47 more such calls"
@@ -200,8 +200,8 @@ def test_an_algorithm_that_no_convolution_ran_is_not_proven(bench: PointBench) -
 
 def test_a_library_s_call_without_a_kernel_is_not_proven() -> None:
     """Who called the library by a name knows what was asked for, and not what ran."""
-    seen = Seen(library_calls=["cudnnConvolutionForward:gemm"])
-    named = judged(Evidence("a", seen), Evidence("b", Seen()))
+    seen = Observation(library_calls=["cudnnConvolutionForward:gemm"])
+    named = judged(Evidence("a", seen), Evidence("b", Observation()))
     assert named.problems == ["a: api: none"]
     assert judged(Evidence("a", replace(seen, kernels=["sgemm"]))).proven
 

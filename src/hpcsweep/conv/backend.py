@@ -76,7 +76,9 @@ class Operation:
 
 def product(batch: int, m: int, k: int, n: int, *, adds: bool = False) -> Operation:
     """Return a matrix product by its sizes: of whatever operator, and of either order."""
-    return Operation("added product" if adds else "product", (batch, min(m, n), k, max(m, n)))
+    name = "added product" if adds else "product"
+    fewer, more = sorted((m, n))
+    return Operation(name, (batch, fewer, k, more))
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,20 @@ class ConvShape:
             in_h += top + bottom
             in_w += left + right
             top = left = 0
+        kernel_h, kernel_w = module.kernel_size
         stride_h, stride_w = _pair(module.stride)
         dilation_h, dilation_w = _pair(module.dilation)
+        dtype = compute_dtype(x, device)
+        if layout is None:
+            layout = layout_of(x, *module.parameters())  # filters may be computed of them
         return cls(
             n=n,
             in_c=in_c,
             in_h=in_h,
             in_w=in_w,
             out_c=module.out_channels,
-            kernel_h=module.kernel_size[0],
-            kernel_w=module.kernel_size[1],
+            kernel_h=kernel_h,
+            kernel_w=kernel_w,
             stride_h=stride_h,
             stride_w=stride_w,
             pad_h=top,
@@ -81,8 +85,8 @@ class ConvShape:
             dilation_w=dilation_w,
             groups=module.groups,
             bias=module.bias is not None,
-            dtype=str(compute_dtype(x, device)).removeprefix("torch."),
-            layout=layout or layout_of(x, *module.parameters()),  # filters may be computed of them
+            dtype=str(dtype).removeprefix("torch."),
+            layout=layout,
         )
 
     @property

@@ -99,13 +99,14 @@ class ExplicitConv2d(nn.Conv2d):
         if assigned is None or compiles or input.is_meta or transformed(self, input):
             return super().forward(input)
         lowered = autocast_dtype(input.device.type)
-        seen = input.shape, input.dtype, self.stride, self.padding, self.dilation, lowered
+        key = input.shape, input.dtype, self.stride, self.padding, self.dilation, lowered
         try:
-            call = assigned.calls.get(seen)
+            call = assigned.calls.get(key)
         except TypeError:  # a network may give lists
             return self._prepare(assigned, input)(self, input)
         if call is None:
-            call = assigned.calls[seen] = self._prepare(assigned, input)
+            call = self._prepare(assigned, input)
+            assigned.calls[key] = call
         return call(self, input)
 
     def _prepare(self, assigned: Assignment, x: torch.Tensor) -> Call:
@@ -180,7 +181,9 @@ def _run_padded_and_cast(
         if needs_explicit_padding(layer):
             mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
             x = F.pad(x, padding_of(layer), mode=mode)
-        return convolve(x, weight, bias) if x.dim() == 4 else convolve(x[None], weight, bias)[0]
+        if x.dim() == 4:
+            return convolve(x, weight, bias)
+        return convolve(x[None], weight, bias)[0]
 
 
 def swap(model: nn.Module) -> list[str]:

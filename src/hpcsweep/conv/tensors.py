@@ -155,7 +155,12 @@ def is_lazy(model: nn.Module) -> bool:
 
 def structure(model: nn.Module) -> list[tuple[object, ...]]:
     """Return a fingerprint of a network's modules and the names of their tensors."""
-    return [(type(m), id(m), *m._parameters.keys(), *m._buffers.keys()) for m in model.modules()]  # noqa: SLF001
+    fingerprint: list[tuple[object, ...]] = []
+    for module in model.modules():
+        # of TorchScript's dicts nothing but their keys can be listed
+        names = (*module._parameters.keys(), *module._buffers.keys())  # noqa: SLF001
+        fingerprint.append((type(module), id(module), *names))
+    return fingerprint
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Direction, Expected, Operation, product
 from hpcsweep.conv.choice import backward_choice, gradients_of
 from hpcsweep.conv.proof import profiled_passes, profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Source, cell
+from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiled_passes import contradiction, other_work
 from hpcsweep.conv.reference.reference_backend import FAMILIES
@@ -348,13 +348,13 @@ def test_the_first_thing_that_does_not_fit_is_the_problem(
     expected: Expected, problem: str | None
 ) -> None:
     """Names that must be there, and names that must not."""
-    seen = Seen(operators=["aten::add", "aten::bmm"], kernels=["ampere_implicit_gemm"])
+    seen = Observation(operators=["aten::add", "aten::bmm"], kernels=["ampere_implicit_gemm"])
     assert contradiction(seen, expected) == problem
 
 
 def test_copies_and_fillings_are_no_kernels_that_prove_or_disprove() -> None:
     """A trace that has nothing else has lost the kernels."""
-    filled = Seen(library_calls=["cudnnConvolutionForward:fft"], kernels=["Memset (Device)"])
+    filled = Observation(library_calls=["cudnnConvolutionForward:fft"], kernels=["Memset (Device)"])
     assert contradiction(filled, Expected(kernels=(("*fft*",),))) is None
     assert Evidence("a", filled).source is Source.API
 

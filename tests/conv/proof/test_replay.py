@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hpcsweep.conv.proof import profiler_events, replay
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Source
+from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Source
 
 WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
 
@@ -18,7 +18,7 @@ WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
 def proof(*kernels):
     """Return the evidence of calls that ran one kernel each, eagerly, and a bias addition."""
     return Proof(tuple(
-        Evidence(f"conv{number}", Seen(kernels=["vectorized_elementwise_kernel", name]))
+        Evidence(f"conv{number}", Observation(kernels=["vectorized_elementwise_kernel", name]))
         for number, name in enumerate(kernels)
     ))  # fmt: skip
 
@@ -54,7 +54,9 @@ def test_a_replay_that_was_not_seen_proves_no_call():
     """It contradicts nobody, either; an earlier contradiction stays."""
     (call,) = replay.held_against(proof(WINOGRAD), Counter()).calls
     assert (call.problem, call.source) == (None, Source.NONE)
-    before = Proof((Evidence("conv0", Seen(kernels=[WINOGRAD]), problem="ran something else"),))
+    before = Proof(
+        (Evidence("conv0", Observation(kernels=[WINOGRAD]), problem="ran something else"),)
+    )
     assert problems(replay.held_against(before, Counter())) == ["ran something else"]
     assert problems(replay.held_against(before, Counter({GEMM: 1}))) == ["ran something else"]
 
@@ -74,7 +76,7 @@ def test_a_graph_runs_the_kernels_of_its_eager_pass():
         replayed = replay.replayed_kernels(graph.replay, x.device)
     assert eager
     assert set(eager) <= set(replayed)
-    needed = Proof((Evidence("conv", Seen(kernels=list(eager))),))
+    needed = Proof((Evidence("conv", Observation(kernels=list(eager))),))
     assert problems(replay.held_against(needed, replayed)) == [None]
 
 

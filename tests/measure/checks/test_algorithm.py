@@ -15,7 +15,7 @@ from hpcsweep.conv import choice as choices
 from hpcsweep.conv.backend import Direction, Expected, Gradient, Operation
 from hpcsweep.conv.choice import backward_choice
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Work
+from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Work
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as algorithms
 from hpcsweep.measure.checks.algorithm import call_cells
@@ -199,7 +199,7 @@ def test_every_call_says_what_ran_and_how_that_is_known(network):
     """Algorithm, evidence and, where they disagree, the contradiction; nothing seen is none."""
     net, shapes = network
     picked = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
-    seen = Seen(telling=[Operation("x")])
+    seen = Observation(telling=[Operation("x")])
     first, second = call_cells(picked.calls, [Evidence("0"), Evidence("2", seen, (), "ran z")])
     assert (first.backend, first.algorithm_used) == ("reference", "winograd")
     assert (second.backend, second.algorithm_used) == ("framework", "auto")
@@ -237,7 +237,7 @@ def test_what_others_chose_is_named_by_its_kernels_and_never_guessed(algorithm, 
     """Also a fallback, in the layer's row and in the point's; what nobody knows is unknown."""
     shapes = shapes_of(plain())
     decided = [choices.refused("0", s, algorithm, "no") for _, s in shapes.convolutions]
-    proof = Proof(tuple(Evidence("0", Seen(kernels=KERNELS[ran])) for _ in decided))
+    proof = Proof(tuple(Evidence("0", Observation(kernels=KERNELS[ran])) for _ in decided))
     rows = call_cells(decided, proof.calls)
     assert {row.algorithm_used for row in rows} == {ran}
     assert {row.backend for row in rows} == {"framework"}
@@ -254,7 +254,7 @@ def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none()
     both = [*KERNELS["winograd"], *KERNELS["implicit_gemm"]]
 
     def used(choice, kernels):
-        (row,) = call_cells([choice], [Evidence("0", Seen(kernels=kernels))])
+        (row,) = call_cells([choice], [Evidence("0", Observation(kernels=kernels))])
         return row.algorithm_used
 
     assert used(call, both) == "unknown"
@@ -294,11 +294,11 @@ def test_an_algorithm_that_was_not_seen_although_it_could_be_is_unproven(network
     """Not where nobody looked, where the profiler is blind, or where the framework chose."""
     net, shapes = network
     picked = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    seen, unseen = Evidence("0", Seen(operators=["x"])), Evidence("2")
+    seen, unseen = Evidence("0", Observation(operators=["x"])), Evidence("2")
     work = Work(2, 0)
     assert not algorithms.is_unproven(picked, Proof((seen, seen), work=work))
     assert algorithms.is_unproven(picked, Proof((seen, unseen), work=work))
-    by_name = Evidence("2", Seen(library_calls=["cudnnConvolution:gemm"]))
+    by_name = Evidence("2", Observation(library_calls=["cudnnConvolution:gemm"]))
     assert algorithms.is_unproven(picked, Proof((seen, by_name), work=work))
     assert not algorithms.is_unproven(picked, Proof((seen, unseen)))
     auto = choose(net, shapes, "auto", policy("fallback"), BACKEND)

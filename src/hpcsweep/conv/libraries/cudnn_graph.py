@@ -138,8 +138,8 @@ class _Descriptor:
                 plain[place] = value.address.value
         self._parts.append(values)
         c_type = _C_TYPES.get(kind, c_int) * len(plain)
-        told = (self.address, number, TYPES[kind], len(plain), c_type(*plain))
-        self._library.call("cudnnBackendSetAttribute", *told)
+        content = (TYPES[kind], len(plain), c_type(*plain))
+        self._library.call("cudnnBackendSetAttribute", self.address, number, *content)
 
     def numbers(self, name: str, most: int = 1) -> list[Any]:
         """Return the values of an attribute, at most so many."""
@@ -240,10 +240,11 @@ class Graphs:
         """Describe a convolution without its bias, which is an operation of its own."""
         make = self.library.make
         dtypes = cudnn_library.DATA_TYPES
+        compute = dtypes["float64" if shape.dtype == "float64" else "float32"]
         convolution = make(
             "CONVOLUTION",
             SPATIAL_DIMS=2,
-            COMP_TYPE=dtypes["float64" if shape.dtype == "float64" else "float32"],
+            COMP_TYPE=compute,
             CONV_MODE=cudnn_library.CROSS_CORRELATION,
             DILATIONS=shape.dilation,
             FILTER_STRIDES=shape.stride,

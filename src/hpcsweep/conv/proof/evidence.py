@@ -31,7 +31,7 @@ class Source(Enum):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What the profiler saw inside the ranges of one call.
 
     `operators` are all of them in order, `library_calls` the ranges around calls of a vendor's
@@ -65,7 +65,7 @@ class Evidence:
     """
 
     layer: str
-    seen: Seen | None = None
+    seen: Observation | None = None
     primitives: tuple[Primitive, ...] = ()
     problem: str | None = None
 

@@ -150,6 +150,7 @@ def helps(kernel: str) -> bool:
     return bool(_HELPERS.search(kernel)) and not _CONVOLVES.search(kernel)
 
 
+# passes repeat the same few names; there is room for those of many networks
 @lru_cache(maxsize=10_000)
 def kind_of(kernel: str) -> Kind | None:
     """Return the line of the table that names a kernel; some tools write all in lower case."""
@@ -168,24 +169,33 @@ def recognise(kernels: Iterable[str]) -> Recognition:
     im2col and a product are explicit GEMM; an im2col tells beside all that convolves. A product
     tells where nothing else has one inside.
     """
-    known = []
     unknown = []
+    known = []
+    deciding = []
+    products = []
+    columns = []  # what makes them of an image
+    has_products_inside = False
     for kernel in kernels:
         kind = kind_of(kernel)
-        if kind is not None:
-            known.append((kernel, kind))
-        elif not helps(kernel):
-            unknown.append(kernel)
-    telling = [pair for pair in known if pair[1].decides]
-    products = [pair for pair in known if pair[1].products and not pair[1].decides]
-    if telling:
-        if not any(kind.products for _, kind in telling):
-            telling += products
-        telling += [pair for pair in known if pair[1].pattern == _IM2COL]
+        if kind is None:
+            if not helps(kernel):
+                unknown.append(kernel)
+            continue
+        named = (kernel, frozenset(kind.algorithms))
+        known.append(named)
+        if kind.decides:
+            deciding.append(named)
+            has_products_inside = has_products_inside or kind.products
+        elif kind.products:
+            products.append(named)
+        if kind.pattern == _IM2COL:
+            columns.append(named)
+    telling = []
+    if deciding:
+        telling = deciding + ([] if has_products_inside else products) + columns
     elif products and not unknown:
         telling = known
-    evidence = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
-    return Recognition(tuple(evidence), tuple(unknown))
+    return Recognition(tuple(dict.fromkeys(telling)), tuple(unknown))
 
 
 def kernel_word(name: str) -> str:

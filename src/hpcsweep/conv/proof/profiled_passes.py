@@ -40,7 +40,7 @@ from hpcsweep.conv.backend import (
 )
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice, gradients_of
 from hpcsweep.conv.proof import kernels, onednn, profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Work
+from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Work
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, matches, title
 from hpcsweep.conv.shape import ConvShape
@@ -108,12 +108,10 @@ def _completed(model: nn.Module, once: Callable[[], Proof]) -> Proof:
         for place, new in enumerate(again.calls):
             if calls[place].lacks_kernel:
                 calls[place] = new
-        others = zip(proof.others_ms, again.others_ms, strict=False)
-        proof = replace(
-            proof,
-            calls=tuple(calls),
-            others_ms=tuple(new if old is None else old for old, new in others),
-        )
+        others = []
+        for old_ms, new_ms in zip(proof.others_ms, again.others_ms, strict=False):
+            others.append(new_ms if old_ms is None else old_ms)
+        proof = replace(proof, calls=tuple(calls), others_ms=tuple(others))
     return proof
 
 
@@ -264,7 +262,7 @@ def judge(
 
 def _first_problem(
     call: Call,
-    seen: Seen,
+    seen: Observation,
     expected: Mapping[Direction, Expected],
     primitives: Sequence[Primitive],
 ) -> str | None:
@@ -286,7 +284,7 @@ def _told(way: Direction, problem: str) -> str:
     return problem if way is Direction.FORWARD else f"{way.value}: {problem}"
 
 
-def _problem_of_way(call: Call, seen: Seen, expected: Expected) -> str | None:
+def _problem_of_way(call: Call, seen: Observation, expected: Expected) -> str | None:
     """Return what contradicts an expectation in a call, or inside an operator of it."""
     if expected.inside is None:
         return contradiction(seen, expected)
@@ -296,7 +294,7 @@ def _problem_of_way(call: Call, seen: Seen, expected: Expected) -> str | None:
     return contradiction(look_into(operators, themselves=True), expected)
 
 
-def contradiction(seen: Seen, expected: Expected) -> str | None:
+def contradiction(seen: Observation, expected: Expected) -> str | None:
     """Return the first thing that does not fit, or None."""
     names = seen.names
     for name in names:

@@ -32,7 +32,7 @@ from hpcsweep.conv.backend import (
 )
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import onednn
-from hpcsweep.conv.proof.evidence import Seen
+from hpcsweep.conv.proof.evidence import Observation
 from hpcsweep.conv.proof.onednn import Primitive
 
 TRANSFORMS: Final[Patterns] = ("aten::_fft_*",)
@@ -308,7 +308,9 @@ def pair(picked: Iterable[LayerChoice], ran_calls: Iterable[Call]) -> list[Call 
     return paired
 
 
-def look_into(events: Iterable[Any], *, themselves: bool = False, apart: bool = False) -> Seen:
+def look_into(
+    events: Iterable[Any], *, themselves: bool = False, apart: bool = False
+) -> Observation:
     """Return what ran inside of events.
 
     Of an operator that runs more than once, `telling` has one run of each size.
@@ -338,7 +340,7 @@ def look_into(events: Iterable[Any], *, themselves: bool = False, apart: bool = 
                 kernels.append(kernel.name)
                 microseconds += kernel.duration
     kernel_ms = microseconds / 1000 if kernels else None
-    return Seen(operators, library_calls, kernels, list(telling), kernel_ms)
+    return Observation(operators, library_calls, kernels, list(telling), kernel_ms)
 
 
 def descendants(event: Any, *, apart: bool = False) -> Iterator[Any]:  # noqa: ANN401

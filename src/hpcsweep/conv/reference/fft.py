@@ -119,7 +119,8 @@ def _overlap_save(cut: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int
 def _multiply(tiled: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
     """Return the products of (frequencies, groups, tiles, in_c/g) with the filters' spectra."""
     dft = _dft(size, (shape.kernel_h, shape.kernel_w), tiled.dtype, weight.device)
-    taps = weight.reshape(-1, shape.taps).t().to(tiled.dtype)
+    taps = weight.reshape(-1, shape.taps).t()
+    taps = taps.to(tiled.dtype)
     block = _block(shape)
     products = []
     for part, matrix in zip(tiled.split(block), dft.split(block), strict=True):
@@ -170,5 +171,6 @@ def _step(shape: ConvShape, size: tuple[int, int]) -> tuple[int, int]:
 
 def _block(shape: ConvShape) -> int:
     """Return how many frequencies of the filters fit into a block."""
-    each = 2 * shape.out_c * shape.group_in * max(shape.itemsize, 4)
+    item = max(shape.itemsize, 4)  # reduced types are computed in float32
+    each = 2 * shape.out_c * shape.group_in * item  # two numbers make a complex one
     return max(_FEWEST_FREQUENCIES, min(_MOST_FREQUENCIES, BLOCK_BYTES // each))

@@ -123,7 +123,8 @@ class PrecomputedGemm(OperatorFamily):
         rows = pad_fully(x, shape)
         rows = rows.permute(0, 2, 3, 1).contiguous()
         filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
-        filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
+        filters = filters.transpose(2, 3)
+        filters = filters.reshape(shape.groups, shape.group_out, -1)
         # of the geometry alone: networks have few of those, and many shapes
         alike = replace(shape, n=1, in_c=1, out_c=1, groups=1, bias=False, dtype="float32")
         index = _gather_index(alike, images, x.device)

@@ -100,7 +100,8 @@ class Winograd(OperatorFamily):
         """Return how many rows of tiles make a block: about `BLOCK_BYTES`, but no tiny product."""
         _, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
         across = shape.n * columns
-        each = _POINTS * (shape.in_c + shape.out_c) * max(shape.itemsize, 4)
+        item = max(shape.itemsize, 4)  # reduced types are computed in float32
+        each = _POINTS * (shape.in_c + shape.out_c) * item
         most_tiles = max(_FEWEST_TILES, BLOCK_BYTES // each)
         return max(1, most_tiles // across)
 
