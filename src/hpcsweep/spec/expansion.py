@@ -55,8 +55,9 @@ def expand(
         point = dict(axes) if device is None else {**axes, "gpu": device}
         if not grid.holds(point):  # points that differed in their gpu alone are equal now
             distinct[canonical_json(point)] = point
-    visits = range(1, sweep.repeats + 1)
-    included = [{**axes, VISIT: visit} for axes in distinct.values() for visit in visits]
+    included = []
+    for point in distinct.values():
+        included += [{**point, VISIT: visit} for visit in range(1, sweep.repeats + 1)]
     if sample is None:
         return Expansion(sweep, grid, included, has_ids=device is not None)
     thinned = Sample(grid, sample)
@@ -209,8 +210,10 @@ class Sample(Grid):
         dim = self.dims[-len(parts)]
         after = {more: self._choose(joined(masks, more), parts[1:]) for more in dim.counts}
         possible = [row for row in parts[0] if after[dim.masks[row]]]
-        chosen = _thin(possible, dim, self._n)
-        return [(row, *rows) for row in chosen for rows in after[dim.masks[row]]]
+        ends: list[Indices] = []
+        for row in _thin(possible, dim, self._n):
+            ends += [(row, *rows) for rows in after[dim.masks[row]]]
+        return ends
 
 
 def _parts(dim: Dimension) -> list[list[int]]:
@@ -230,17 +233,20 @@ def _thinned(points: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
     names = tuple(points[0])  # each has all axes
     columns = [[axes[name] for axes in points] for name in names]
     dim = Dimension(names, columns, [NEUTRAL] * len(points))
-    return [points[row] for rows in _parts(dim) for row in sorted(_thin(rows, dim, n))]
+    chosen = []
+    for rows in _parts(dim):
+        chosen += [points[row] for row in sorted(_thin(rows, dim, n))]
+    return chosen
 
 
 def _thin(rows: Sequence[int], dim: Dimension, n: int) -> list[int]:
     """Keep rows with `n` values of the first sampled axis, for each `n` of the next, and so on."""
-    groups = [rows]
+    groups: list[Sequence[int]] = [rows]
     for name in SAMPLED:
         if name in dim.names:
             column = dim.column(name)
-            groups = [part for group in groups for part in _spread(group, column, n)]
-    return [row for group in groups for row in group]
+            groups = [*chain.from_iterable(_spread(group, column, n) for group in groups)]
+    return [*chain.from_iterable(groups)]
 
 
 def _spread(rows: Sequence[int], column: Sequence[Any], n: int) -> list[list[int]]:

@@ -182,7 +182,7 @@ class Grid:
         """
         reached = {NEUTRAL}
         for dim in self.dims:
-            reached = {joined(masks, more) for masks in reached for more in dim.counts}
+            reached = {joined(masks, more) for masks, more in product(reached, dim.counts)}
         bits = 0
         for masks in reached:
             for mask in filter(self._exists, masks):
@@ -287,5 +287,5 @@ def _on(device: str, dim: Dimension) -> Dimension:
         key = canonical_json(row)
         rows.setdefault(key, row)
         masks[key] = (*masks.get(key, ()), *more)
-    columns = [[row[place] for row in rows.values()] for place in range(len(dim.names))]
+    columns = [*zip(*rows.values(), strict=True)] or [()] * len(dim.names)
     return Dimension(dim.names, columns, [*masks.values()])

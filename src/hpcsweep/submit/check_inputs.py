@@ -227,7 +227,9 @@ def _check_names(request: Request, mistakes: _Mistakes) -> None:
                 continue
             path = Path(name).expanduser()
             places = dict.fromkeys((folder / path).parent for folder in request.search_path)
-            near = [found.name for place in places for found in sorted(place.glob("*"))]
+            near = []
+            for place in places:
+                near += sorted(found.name for found in place.glob("*"))
             told = f"no such file in {' or '.join(map(str, places))}{suggest(path.name, near)}"
             mistakes.add(request, key, name, told, sure=True)
 

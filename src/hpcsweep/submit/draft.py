@@ -168,9 +168,14 @@ def spread(
 ) -> Iterator[Chunk]:
     """Split blocks into so many runs of about equal time; more where one would be too large."""
     listed = list(blocks)
-    costs = {id(point): seconds_of(point) for block in listed for point in block}
+    costs: dict[int, float] = {}
+    of_blocks = []
+    for block in listed:
+        of_block = [seconds_of(point) for point in block]
+        costs.update(zip(map(id, block), of_block, strict=True))
+        of_blocks.append(sum(of_block))
     index = 0
-    for part in _shared(listed, [sum(costs[id(p)] for p in block) for block in listed], tasks):
+    for part in _shared(listed, of_blocks, tasks):
         for chunk in packed(part, lambda point: costs[id(point)], worker_of, limits):
             yield Chunk(index, chunk.points, chunk.seconds)
             index += 1

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -149,18 +150,17 @@ class Support:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record, with the engines of each distinct convolution."""
+        networks = []
+        for name, calls in self.calls.items():
+            cells = [cell.to_json() for cell in self.cells if cell.network == name]
+            convolutions = [*self._convolutions(calls)]
+            network = {"network": name, "algorithms": cells, "convolutions": convolutions}
+            networks.append(network)
         return {
             "cudnn": self.cudnn,
             "lacking": self.lacking or None,
             "gpus": {gpu.name: gpu.source if gpu.properties else UNKNOWN for gpu in self.gpus},
-            "networks": [
-                {
-                    "network": name,
-                    "algorithms": [one.to_json() for one in self.cells if one.network == name],
-                    "convolutions": [*self._convolutions(calls)],
-                }
-                for name, calls in self.calls.items()
-            ],
+            "networks": networks,
             "unchecked": dict(self.unchecked),
             "looked_at": dict(self.looked),
         }
@@ -244,12 +244,10 @@ def support_of(
                 unchecked.setdefault(model, answer.get("failed") or answer["wrong"])
             elif answer["calls"]:
                 calls.setdefault(model, []).extend(answer["calls"])
-    cells = [
-        _cell(model, gpu, label, algorithms[label], each, cudnn)
-        for model, each in calls.items()
-        for gpu in gpus_asked
-        for label in sorted(algorithms, key=order.index)
-    ]
+    labels = sorted(algorithms, key=order.index)
+    cells = []
+    for (model, each), gpu, label in product(calls.items(), gpus_asked, labels):
+        cells.append(_cell(model, gpu, label, algorithms[label], each, cudnn))
     return Support(
         gpus=gpus_asked,
         calls=calls,
@@ -361,9 +359,10 @@ def _answers(
         messages.note(f"asks cuDNN about {cases} cases on {names}: minutes, but only once")
     with questions.asking(folders, seconds) as ask:
         answers = {model: ask(model, asked) for model, asked in networks.items()}
-        every = [answer for of_network in answers.values() for answer in of_network]
-        calls = [call for answer in every for call in answer.get("calls", ())]
-        shapes = {call["key"]: call["shape"] for call in calls}
+        every = [*chain.from_iterable(answers.values())]
+        shapes: dict[str, Any] = {}
+        for answer in every:
+            shapes |= {call["key"]: call["shape"] for call in answer.get("calls", ())}
         about = {"about": "engines", "devices": devices, "convolutions": shapes}
         (cudnn,) = ask("cuDNN", [about])
     answered = not any({"failed", "wrong"} & answer.keys() for answer in (*every, cudnn))

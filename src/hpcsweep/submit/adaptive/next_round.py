@@ -210,7 +210,8 @@ def plan(  # noqa: PLR0913 - what decides
     left = missing(rounds[-1], every, known) if rounds and seconds_left > 0 else []
     if left:
         return NextRound(missing=left)
-    judged = [judge(group, known, [each.points for each in rounds]) for group in every]
+    points_by_round = [each.points for each in rounds]
+    judged = [judge(group, known, points_by_round) for group in every]
     new: list[ChosenPoint] = []
     why: dict[str, Why] = {}
     for each in judged:
