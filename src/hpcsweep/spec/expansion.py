@@ -100,7 +100,7 @@ class Expansion:
         return self._grid.count + len(self._included)
 
     def __iter__(self) -> Iterator[Point]:
-        for point in chain(self._made(), self._included_points()):
+        for point in self._made():
             if self.chosen is None or point.point_id in self.chosen:
                 yield point
 
@@ -117,15 +117,11 @@ class Expansion:
             "points": map(flat, islice(self, limit)),
         }
 
-    def _included_points(self) -> Iterator[Point]:
-        sweep = self.sweep
-        for axes in self._included:
-            given = without_defaults(axes, self._defaults)
-            named = point_id(sweep.workload, given, self._settings)
-            yield Point(sweep.workload, axes, sweep.measure, named)
-
     def _made(self) -> Iterator[Point]:
-        """Yield the points of the grid; an id's text is kept in pieces, of which few change."""
+        """Yield the points of the grid, then those included.
+
+        The text of an id is kept in pieces, of which few change from point to point.
+        """
         sweep = self.sweep
         axes = dict(self._defaults)
         pieces = dict.fromkeys(sorted(self._named()), "")  # an id has axes in order of names
@@ -144,6 +140,10 @@ class Expansion:
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
             yield Point(sweep.workload, axes.copy(), sweep.measure, named)
+        for included in self._included:
+            given = without_defaults(included, self._defaults)
+            named = point_id(sweep.workload, given, self._settings)
+            yield Point(sweep.workload, included, sweep.measure, named)
 
     def _named(self) -> Iterator[str]:
         """Yield the axes that have other values than their default, which ids name."""

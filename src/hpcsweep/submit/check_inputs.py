@@ -166,7 +166,7 @@ def _check_program(request: Request, mistakes: _Mistakes) -> None:
     settings = request.sweep.measure
     every = [
         {**point.axes, template.OUT: f"/{point.point_id}"}
-        for point in islice(request.points(), _MOST_POINTS)
+        for point in islice(request.expansion, _MOST_POINTS)
     ]
     wrong = _wrong_quotes if settings.get("shell") else _wrong_programs
     for told in wrong(request, every):

@@ -93,13 +93,14 @@ class Submit:
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
         request = self.request
+        run = f", run {self.run}" if self.run else ""
+        seconds = self.wall_seconds
         settled = tally(self.left_out.settled, PointStatus)
         where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
         before = f"; already measured or queued: {settled}" if settled else ""
-        run = f", run {self.run}" if self.run else ""
         return (
             f"{request.sweep.name}{run}: {count(self.points, 'point')} on {where}, "
-            f"{self.estimates.about(self.wall_seconds)}{before}"
+            f"{self.estimates.about(seconds)}{before}"
         )
 
 
@@ -145,7 +146,7 @@ def known_points(job: Submit) -> Ledger:
     if not request.options.again:
         return found
     found.status = ledger.statuses(last.dir)
-    ids = {point.point_id for point in request.points()}
+    ids = {point.point_id for point in request.expansion}
     sent = last.planned() & ids
     if sent and sent <= found.status.keys():
         holders = sorted({found.live[point_id] for point_id in ids & found.live.keys()})
@@ -164,7 +165,7 @@ def unmeasured(job: Submit, left_out: LeftOut) -> Iterator[Point]:
     # points skipped by an earlier --skip-dominated are tried without this option
     skipped = set() if request.options.skip_dominated else {PointStatus.SKIPPED}
     done = known.settled(request.again | skipped) - (job.anew - known.live.keys())
-    for point in request.points():
+    for point in request.expansion:
         point_id = point.point_id
         if request.options.skip_dominated and known.status.get(point_id) is PointStatus.OOM:
             left_out.too_large.append(dict(point.axes))
@@ -223,7 +224,7 @@ def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
         return {}
     now = sources.Sources(request.search_path)
     found = dict[str, str]()
-    for point in request.points():
+    for point in request.expansion:
         if point.point_id not in made_of:
             continue
         before = sources.parts(made_of[point.point_id])

@@ -171,7 +171,7 @@ def _measure_cheapest(job: Submit) -> int:
     )
     here.tell_unseen_gpu()
     seconds_of = estimator(job.sweep_dir, here, job.operations)
-    point = min(here.points(), key=seconds_of)
+    point = min(here.expansion, key=seconds_of)
     about = duration(seconds_of.start + seconds_of(point))
     alone = replace(here, expansion=here.expansion.only(frozenset({point.point_id})))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:

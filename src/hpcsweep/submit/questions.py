@@ -131,7 +131,7 @@ def about_networks(
     asked_by: dict[str, Request] = {}
     maps: _Maps = {}
     for request in requests:
-        for point in request.points():
+        for point in request.expansion:
             model = point.axes["model"]
             if _is_published(point):
                 weights.setdefault((model, point.axes["weights"]), request)
@@ -180,7 +180,7 @@ def named_weights(request: Request) -> list[tuple[str, str]]:
     """Return networks with the names of their weights, of those that torchvision publishes."""
     if not _names_weights(request.sweep):
         return []
-    published = filter(_is_published, request.points())
+    published = filter(_is_published, request.expansion)
     names = ((point.axes["model"], point.axes["weights"]) for point in published)
     return list(dict.fromkeys(names))
 

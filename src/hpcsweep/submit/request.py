@@ -100,7 +100,7 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
     here = None if chosen.gpu else device_here(sweep, chosen.env)
     device = chosen.gpu or (here.gpu if here else "")
     asks_for = named_gpus(sweep)
-    rehearsal = not chosen.in_slurm and bool(asks_for) and device not in asks_for
+    rehearsal = bool(asks_for) and device not in asks_for and not chosen.in_slurm
     return Request(
         sweep=sweep,
         profile=chosen,

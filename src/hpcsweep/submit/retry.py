@@ -64,7 +64,7 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     requests = [
         replace(request, options=options)
         for request in _requests(sweep_dir, wanted, cluster)
-        if next(request.points(), None)  # else another profile's
+        if next(iter(request.expansion), None)  # else another profile's
     ]
     if not requests:
         where = f" on {', '.join(cluster)}" if cluster else ""

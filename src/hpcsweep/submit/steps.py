@@ -94,8 +94,8 @@ def check_folder(jobs: Sequence[Submit]) -> Sequence[Submit]:
     for job in jobs:
         _check_workers(job.request)
     first = jobs[0]  # all are of one sweep, and so of one folder
-    compare.check_same_name(first.sweep_dir, first.request)
     compare.warn_of_results_elsewhere(first.sweep_dir, first.request)
+    compare.check_same_name(first.sweep_dir, first.request)
     return jobs
 
 
@@ -208,7 +208,7 @@ def _tell_nothing_left(job: Submit) -> int:
     counted = runs.runs_of(job.sweep_dir)[-1].dir if again else job.sweep_dir
     doubts = outcomes.doubts_in(read_rows(counted.shards(), outcomes.DOUBTS))
     if any(doubts.values()):
-        told = (doubts.get(point.point_id, "") for point in job.request.points())
+        told = (doubts.get(point.point_id, "") for point in job.request.expansion)
         before.doubt(filter(None, told))
     done = f" ({before})" if str(before) else ""
     nothing = f"{job.sweep_dir.name}: nothing to measure{done}"

@@ -60,7 +60,7 @@ class _Job:
 
     @cached_property
     def groups(self) -> Sequence[Group]:
-        return groups.groups_of(self.asked.points(), self.asked.sweep.maps)
+        return groups.groups_of(self.asked.expansion, self.asked.sweep.maps)
 
     @cached_property
     def ids(self) -> frozenset[str]:
