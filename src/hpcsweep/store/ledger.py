@@ -56,7 +56,8 @@ def read_ledger(
         manifest = submission.manifest_or_none()
         if manifest and manifest.is_profiled is not profiled:
             continue
-        if live := _live_points(submission, manifest, queue):
+        live = _live_points(submission, manifest, queue)
+        if live:
             ledger.live.update(dict.fromkeys(live - _done_in(submission), submission.id))
     # after the queue: a chunk that has ended since it was asked has its rows by now
     ledger.status = statuses(sweep_dir, profiled=profiled)
@@ -97,9 +98,13 @@ def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:
     """Return the points of `chunks` (None: of all); `ResultsError` where one is missing."""
     by_chunk = dict(chunk_file.read_ids(submission.chunks))
     wanted = by_chunk.keys() if chunks is None else chunks
-    if missing := wanted - by_chunk.keys():
+    missing = wanted - by_chunk.keys()
+    if missing:
         raise ResultsError(f"{submission.chunks}: has no chunk {min(missing)}")
-    return {point_id for index in wanted for point_id in by_chunk[index]}
+    points = set[str]()
+    for index in wanted:
+        points.update(by_chunk[index])
+    return points
 
 
 def note_start(submission: SubmissionDir) -> None:

@@ -195,7 +195,8 @@ def _check(content: Mapping[str, Any], record: Manifest) -> None:
     if "layout" not in content:
         raise ValueError("it has no `layout`, as every manifest has")
     for name in ("chunks", "round", "again"):
-        if not 0 <= (value := getattr(record, name)) <= _MOST:
+        value = getattr(record, name)
+        if not 0 <= value <= _MOST:
             raise ValueError(f"`{name}` cannot be {value!r:.20}")
     for name in ("sweep", "profile"):
         value = getattr(record, name)

@@ -202,7 +202,7 @@ def _of_point(line: bytes) -> str:
 class Blocks:
     """Reads blocks of rows from many files, of which at most `limit` are open at a time."""
 
-    def __init__(self, limit: int = 96) -> None:
+    def __init__(self, limit: int = 96) -> None:  # macOS allows 256 a process, Linux 1,024
         self._limit = limit
         self._open: dict[Path, IO[bytes]] = {}
 

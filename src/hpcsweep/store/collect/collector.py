@@ -42,8 +42,12 @@ from hpcsweep.text import count
 from hpcsweep.version import __version__
 
 _FORMAT: Final = f"11 {__version__}"  # of the memory: another version reads everything again
-_NAMED: Final = 20  # points in the command that measures destroyed ones again
-_SECONDS: Final = 1.0  # that a reader waits for another collect
+# Points in the command that measures destroyed ones again: a line that can still be copied. After
+# it has run, collect names the next ones.
+_NAMED: Final = 20
+# A reader waits as long for another collect: most take less, and with tables in a temporary folder
+# it can go on without.
+_SECONDS: Final = 1.0
 
 
 def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
@@ -76,7 +80,8 @@ def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
         return _made_aside(sweep_dir)
     if not sweep_dir.shards() or is_up_to_date(sweep_dir):
         return sweep_dir, []
-    if gone := _in_tables_only(sweep_dir):
+    gone = _in_tables_only(sweep_dir)
+    if gone:
         what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
         again = f"{sweep_dir.command('collect')} makes them from the shards that are there"
         return sweep_dir, [f"{sweep_dir.overall}: {what}, so the tables were not renewed: {again}"]
@@ -142,7 +147,8 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
     manifests = sweep_dir.manifests()
     planned = _planned(sweep_dir, manifests)
     state = _state_of(sweep_dir, planned)  # first: shards may grow while they are read
-    if before := _report_of(sweep_dir, state):
+    before = _report_of(sweep_dir, state)
+    if before:
         report = CollectReport(**before)
         return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
     sources = {record.id: record.source for record in manifests if record.source}
@@ -269,7 +275,9 @@ def _destroyed(reading: _Reading, missing: set[str]) -> list[str]:
 
 
 def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:
-    named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
+    named = []
+    for point_id in destroyed[:_NAMED]:
+        named += ["--point", point_id]
     return sweep_dir.command("retry", *named) if named else ""
 
 
@@ -286,20 +294,23 @@ def _look(
         plan.unknown = set(measured)
         return
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
-    sent = [("", measured)]
+    sent: list[tuple[str, abc.Set[str]]] = [("", measured)]
     for submission in sweep_dir.submissions():
         with suppress(ResultsError):  # `SweepDir.damage` reports it
-            ids = {point for _chunk, own in chunk_file.read_ids(submission.chunks) for point in own}
+            ids = set[str]()
+            for _chunk, own in chunk_file.read_ids(submission.chunks):
+                ids.update(own)
             sent.append((sha_of.get(submission.id, ""), ids))
-    plan.planned = set[str]().union(*(ids for _sha, ids in sent[1:]))
+            plan.planned |= ids
     try:
         gone = runs.orphans(sweep_dir, sent)
     except HpcsweepError as error:
         plan.notes.append(f"which rows are orphans is unknown: {error}")
         latest = runs.sha_of_file(sweep_dir)
-        plan.unknown = set(measured) - set[str]().union(
-            *(ids for sha, ids in sent if sha == latest)
-        )
+        plan.unknown = set(measured)
+        for sha, known in sent:
+            if sha == latest:
+                plan.unknown.difference_update(known)
         return
     plan.orphans = gone.intersection(measured)
     plan.planned -= gone

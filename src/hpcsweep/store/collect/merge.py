@@ -35,7 +35,8 @@ _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.v
 _MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
-_shared = lru_cache(maxsize=1000)(tuple)  # a table repeats few tuples many times
+# A table repeats few tuples and texts many times; 1,000 of each take less than a megabyte.
+_shared = lru_cache(maxsize=1000)(tuple)
 _shared_names = lru_cache(maxsize=1000)(frozenset[str])
 
 Key = tuple[int, object]  # sorts a cell
@@ -210,7 +211,10 @@ def mixes(winners: Iterable[TableRow]) -> Mixes:
 
 def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
     """Add to each row the flags that other rows give it, and remove those that they gave before."""
-    minority = {(gpu, versions) for gpu, rows in mixes.items() for versions, _count in rows[1:]}
+    minority = set()
+    for gpu, rows in mixes.items():
+        # the first has the most rows
+        minority |= {(gpu, versions) for versions, _count in rows[1:]}
     for row in winners:
         marks = {
             VERSION_MIX: row.status is PointStatus.OK and (row.gpu, row.versions) in minority,
@@ -271,6 +275,7 @@ def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
 
 def _check_schema(version: str) -> None:
     major = version.split(".", maxsplit=1)[0]
+    # a damaged cell may have a million digits, which int() refuses or takes long for
     if major.isdecimal() and (len(major) > 9 or int(major) > _MAJOR):
         raise ResultsError(
             f"written by a newer hpcsweep (columns {version:.20}, this one knows "

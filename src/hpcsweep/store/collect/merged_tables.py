@@ -142,7 +142,8 @@ def _own_cell(value: object) -> str:
 
 
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:
+    """Return a block with other columns; they hold all that it has, else `ValueError`."""
     text = io.StringIO()
     rows = parse_block(block, header)
-    csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n").writerows(rows)
+    csv.DictWriter(text, columns, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()

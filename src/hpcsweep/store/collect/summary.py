@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import DamagedResults
-from hpcsweep.store.collect.merge import Mixes, Versions
+from hpcsweep.store.collect.merge import Mixes
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.text import count
 
-_SHOWN: Final = 20
-_FEW: Final = 5
+_SHOWN: Final = 20  # messages on damage: a screen shows them all; --json has the rest
+_FEW: Final = 5  # points in a line: as many as fit into one of 100 characters
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,24 @@ class CollectReport:
 
 def mixes_to_json(mixes: Mixes) -> list[dict[str, Any]]:
     """Return version mixes as JSON: the GPU type, and per group its versions and rows."""
-
-    def group(versions: Versions, rows: int) -> dict[str, Any]:
-        return {**dict(zip(MUST_AGREE, versions, strict=True)), "rows": rows}
-
-    return [{"gpu": gpu, "groups": [group(*of) for of in groups]} for gpu, groups in mixes.items()]
+    records = []
+    for gpu, found in mixes.items():
+        groups = []
+        for versions, rows in found:
+            groups.append({**dict(zip(MUST_AGREE, versions, strict=True)), "rows": rows})
+        records.append({"gpu": gpu, "groups": groups})
+    return records
 
 
 def _mix_text(mix: dict[str, Any]) -> str:
-    differing = [name for name in MUST_AGREE if len({group[name] for group in mix["groups"]}) > 1]
-    groups = (
-        f"{count(group['rows'], 'row')} with "
-        + ", ".join(f"{name} {group[name] or 'unknown'}" for name in differing)
-        for group in mix["groups"]
-    )
-    return f"version_mix on {mix['gpu'] or 'unknown'}: {'; '.join(groups)}"
+    groups = mix["groups"]
+    differing = []
+    for name in MUST_AGREE:
+        versions = {group[name] for group in groups}
+        if len(versions) > 1:
+            differing.append(name)
+    texts = []
+    for group in groups:
+        named = ", ".join(f"{name} {group[name] or 'unknown'}" for name in differing)
+        texts.append(f"{count(group['rows'], 'row')} with {named}")
+    return f"version_mix on {mix['gpu'] or 'unknown'}: {'; '.join(texts)}"
