@@ -18,7 +18,8 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned, count, folded
 
 WAITING: Final = "waiting"  # no row yet
-_DIGITS: Final = 8  # of an id, in the table
+# characters of an id in the table: `show SWEEP POINT` takes as few as tell a point apart
+_DIGITS: Final = 8
 _LOG_LINES: Final = 40  # the last of a point: a traceback fits
 
 

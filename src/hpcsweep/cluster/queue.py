@@ -33,7 +33,7 @@ def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
         messages.note(line)
     answer = journal.ask_slurm(sweep_dir.submissions())
     if answer.mute:
-        missing = "; ".join(map(str, answer.unanswered))
+        missing = "; ".join(str(why) for why in answer.unanswered)
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
         messages.warning(f"{sweep_dir.name}: {missing}; {consequence}")
     return answer
@@ -83,7 +83,7 @@ def check(profile: Profile, folder: Path, cluster: Cluster | CouldNotAsk | None 
 def send(submission: SubmissionDir, profile: Profile, bad: Sequence[BadNode]) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
     name = submission.sweep_dir.name
-    avoided = ", ".join(map(str, bad))
+    avoided = ", ".join(str(node) for node in bad)
     wary = bad_nodes.avoiding(profile, bad)
     try:
         ids = launchers.launcher_to_slurm(wary).send(submission, wary)

@@ -109,7 +109,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     feature = site.own_feature(kind, kinds)
     if feature:
         keys["constraint"] = feature
-    keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
+    keys["gres"] = f"gpu:{kind.gres_type}:1" if kind.gres_type else "gpu:1"
     longest_s = min(_longest(chosen), qos_time_s(chosen, "", cluster) or _LONGEST_S)
     keys["time"] = numerals.slurm_time(longest_s)
     keys |= _share(kind, chosen)
@@ -121,9 +121,10 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
             keys[key] = own[0]
         elif own:
             notes.append(f"{key}: one of {', '.join(own)}; without it, your default")
-    numbers = list(kind.counts.values())
     names = [node.name for node in kind.counts]
-    per_node = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
+    least = min(kind.counts.values())
+    most = max(kind.counts.values())
+    per_node = f"{least} to {most}" if least < most else str(least)
     about = f"{count(len(names), 'node')} with {per_node} GPUs each ({listed(names)})"
     return Discovery(kind.gpu, about, tuple(sorted(names)), keys, tuple(notes))
 

@@ -102,8 +102,12 @@ class Wants:
     @property
     def gres(self) -> tuple[Gres, ...]:
         """Every generic resource that is asked for, in whatever way."""
-        wishes = (re.sub("^gres[:/]", "", word) for word in split_at_commas(self["gres"]))
-        return tuple(Gres.read(wish) for wish in wishes if wish.lower() != "none")
+        wishes = []
+        for word in split_at_commas(self["gres"]):
+            wish = re.sub("^gres[:/]", "", word)
+            if wish.lower() != "none":
+                wishes.append(Gres.read(wish))
+        return tuple(wishes)
 
     @property
     def gpu_types(self) -> list[str]:
@@ -145,12 +149,13 @@ def options_of(profile: Profile) -> Wants:
     own = {key: getattr(profile, key) for key in (*_KEYS, "gpu", "gpu_name")}
     values = {key: str(value) for key, value in own.items() if value is not None}
     places = {key: profile.where(key) for key in own}
-    for name, value in map(sbatch_option, profile.sbatch_options):
+    for option in profile.sbatch_options:
+        name, value = sbatch_option(option)
         key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
         more = _more_gres(key, value)
         if more:
             key = "gres"
-            value = ",".join([*split_at_commas(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
+            value = ",".join([*split_at_commas(values.get(key, "")), *more])
         values[key] = value
         places[key] = profile.where("sbatch_options")
     return Wants(values, places)

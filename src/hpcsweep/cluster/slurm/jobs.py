@@ -87,13 +87,13 @@ def parse_id(text: str) -> JobId:
 
 def task_list(tasks: Iterable[int]) -> str:
     """Write task numbers as --array and scancel take them: ``1,4-6``."""
-    spans: list[list[int]] = []
+    spans: list[tuple[int, int]] = []
     for task in sorted(set(tasks)):
-        if spans and spans[-1][-1] == task - 1:
-            spans[-1] = [spans[-1][0], task]
+        if spans and spans[-1][1] == task - 1:
+            spans[-1] = (spans[-1][0], task)
         else:
-            spans.append([task])
-    return ",".join("-".join(map(str, span)) for span in spans)
+            spans.append((task, task))
+    return ",".join(f"{first}-{last}" if first < last else str(first) for first, last in spans)
 
 
 def numbers(tasks: str) -> Iterator[int]:
@@ -333,8 +333,12 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
 
 def _job_numbers(job_ids: Iterable[JobId | str]) -> list[int]:
     """Return the numbers of jobs, each of which stands for all tasks of an array."""
-    found = dict.fromkeys(parse_id(str(job)).job for job in job_ids)
-    return [number for number in found if number is not None]
+    found = dict[int, None]()  # each once, in their order
+    for text in job_ids:
+        number = parse_id(str(text)).job
+        if number is not None:
+            found[number] = None
+    return [*found]
 
 
 def _choice_of(wanted: Collection[int]) -> str:
