@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -28,7 +28,7 @@ from hpcsweep.messages import Message
 from hpcsweep.text import folded, printable
 
 VERSION: Final = 1
-_BLOCK: Final = 1000  # pieces of a document that are printed at once
+_BLOCK: Final = 1000  # pieces of a document that are printed at once: few writes, little memory
 _ENCODER: Final = json.JSONEncoder(allow_nan=False)
 
 
@@ -70,15 +70,18 @@ class Answer:
 
     def show(self) -> int:
         """Print it; return the exit code, or raise its error."""
-        written = [path for path in self.files if path]
+        written = [str(path) for path in self.files if path]
         if mode.json:
-            files = {"files": [*map(str, written)]} if written else {}
-            document({**self.record(), **files}, self.error)
+            record = {**self.record()}
+            if written:
+                record["files"] = written
+            document(record, self.error)
         else:
             text = self.text()
-            lines = [text] if isinstance(text, str) else text
-            for line in chain(lines, (f"   {path}" for path in written)):
+            for line in [text] if isinstance(text, str) else text:
                 show(line, copy=self.copy)
+            for path in written:
+                show(f"   {path}", copy=self.copy)
         if self.error:
             raise self.error
         return self.code
@@ -95,8 +98,8 @@ def document(
         head["error"] = {"kind": kind, "message": text or str(error), "exit_code": code}
     head["messages"] = map(asdict, mode.messages)  # also those of the iterators before
     pieces = _encoded(head)
-    while some := list(islice(pieces, _BLOCK)):
-        show("".join(some), end="")
+    while block := list(islice(pieces, _BLOCK)):
+        show("".join(block), end="")
     show("", flush=True)
     mode.done = True
 
@@ -167,7 +170,8 @@ def _in_pieces(value: object) -> Iterator[str]:
     if isinstance(value, Iterator):
         yield "["
         for place, element in enumerate(value):
-            yield ", " * bool(place)
+            if place:
+                yield ", "
             yield from _encoded(element)
         yield "]"
     elif isinstance(value, Mapping) and any(isinstance(item, Iterator) for item in value.values()):
@@ -185,7 +189,9 @@ def _finite(value: Any) -> Any:  # what JSON can hold
         return {str(name): _finite(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def reopen_closed() -> None:

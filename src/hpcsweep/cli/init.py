@@ -45,7 +45,7 @@ workload: noop
 axes: {model: [nothing]}
 """
 _LOOK: Final = "name: doctor\nworkload: command\naxes: {{look: [node]}}\nrun: {}\n"
-_WAIT: Final = 600  # seconds for a job to come to its end
+_WAIT: Final = 600  # seconds for a job to come to its end; a longer queue is left to `status`
 _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
 
 
@@ -86,8 +86,8 @@ def init(
     results: Path = ctx.obj
     home = Path() if project else lookup.config_folder()
     set_already = settings.default_clusters(ctx.find_root().command)
-    here = _profiles(home / lookup.PROFILES, cluster)
-    names = [cluster] if cluster else list(dict.fromkeys([*set_already, *here]))
+    written = _profiles(home / lookup.PROFILES, cluster)
+    names = [cluster] if cluster else list(dict.fromkeys([*set_already, *written]))
     chosen = _default(results, names)
     file = home / (lookup.PROJECT_FILE if project else lookup.USER_FILE)
     path = chosen.path.absolute()
@@ -134,16 +134,20 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
 
     fits = []
     complaints = set[str]()
-    for candidate in map(profile.load, names):
-        wrong = [each for each in examine(candidate, results) if each.level in {"fail", "warn"}]
-        for finding in wrong:
-            if finding.complaint() not in complaints:  # of the machine they are so for each profile
-                messages.progress(
-                    f"doctor: {candidate.name}: {finding.level}: {finding.complaint()}"
-                )
-                complaints.add(finding.complaint())
-        # `slurm`: there is no sbatch here, so the point that verifies a profile could not be sent
-        if not any(finding.level == "fail" or finding.what == "slurm" for finding in wrong):
+    for name in names:
+        candidate = profile.load(name)
+        may_run = True
+        for finding in examine(candidate, results):
+            if finding.level not in {"fail", "warn"}:
+                continue
+            complaint = finding.complaint()
+            if complaint not in complaints:  # of the machine they are so for each profile
+                messages.progress(f"doctor: {candidate.name}: {finding.level}: {complaint}")
+                complaints.add(complaint)
+            # `slurm`: there is no sbatch here, so the point that verifies it could not be sent
+            if finding.level == "fail" or finding.what == "slurm":
+                may_run = False
+        if may_run:
             messages.progress(f"doctor: {candidate.name}: fits")
             fits.append(candidate)
     if not fits:
@@ -255,19 +259,20 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     from hpcsweep.store import folders
     from hpcsweep.store.outcomes import WELL
 
-    here = ("--results", results.absolute())
-    look = ("doctor", "--deep", "--cluster", chosen.path.absolute())
-    words = (job_script.interpreter(chosen), "-m", "hpcsweep", *here, *look)
+    program = (job_script.interpreter(chosen), "-m", "hpcsweep", "--results", results.absolute())
+    words = (*program, "doctor", "--deep", "--cluster", chosen.path.absolute())
+    command = shlex.join(str(word) for word in words)
     file = results / "doctor.yaml"
-    _write(file, _LOOK.format(json.dumps(shlex.join(map(str, words)))), "name: doctor\n")
+    _write(file, _LOOK.format(json.dumps(command)), "name: doctor\n")
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
     most = numerals.slurm_time(min(chosen.time_seconds or _WAIT, _WAIT))
     short = asked.profile.model_copy(update={"time": most, "signal_lead": 30})
     row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
-    told = [*logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)]
+    lines = [trouble] if trouble else []
+    lines += logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)
     if not row:
-        told.append(f"-> correct `modules`, `conda`, `venv`, `setup` or `python` in {chosen.path}")
-    return row.get("status") in WELL, [*filter(None, [trouble]), *told]
+        lines.append(f"-> correct `modules`, `conda`, `venv`, `setup` or `python` in {chosen.path}")
+    return row.get("status") in WELL, lines
 
 
 def _anew(results: Path, asked: Request, wait: float) -> tuple[Mapping[str, Any], str]:
@@ -295,10 +300,12 @@ def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:
     before = ""
     while True:
         (sweep,) = status.read_status(results, [sweep_dir.name])
-        live = [each for each in sweep.profiles if each.live]
+        live = [part for part in sweep.profiles if part.live]
         if not live:
-            troubles = (trouble for each in sweep.profiles for trouble in each.troubles[::-1])
-            return next((trouble.why for trouble in troubles), "")
+            for part in sweep.profiles:
+                if part.troubles:
+                    return part.troubles[-1].why
+            return ""
         why = "; ".join(live[0].reasons) or ", ".join(map(str, live[0].chunks))
         if why != before:
             messages.progress(f"point: {why}")
@@ -327,5 +334,6 @@ def _next(chosen: Profile) -> str:
     if not _lacking(chosen):
         return f"next: {first}"
     what = f"{extras.install('measure')} in the environment of the jobs"
-    where = f", and name it as `venv`, `conda` or `python` in {chosen.path}" * chosen.in_slurm
-    return f"next: {what}{where}; then: {first}"
+    if chosen.in_slurm:
+        what += f", and name it as `venv`, `conda` or `python` in {chosen.path}"
+    return f"next: {what}; then: {first}"

@@ -90,8 +90,8 @@ def _support_lines(table: Support) -> Iterator[str]:
         yield f"{name} by {source}"
     if support.SHEETS in sources.values():
         yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
-    for name, some in table.looked.items():
-        yield f"note: {name}: looked at {some}"
+    for name, looked_at in table.looked.items():
+        yield f"note: {name}: looked at {looked_at}"
     for name, why in table.unchecked.items():
         yield f"note: {name}: not looked at: {why}"
 
@@ -106,12 +106,13 @@ def _support_of(network: str, table: Support) -> Iterator[str]:
     unknown: dict[str, list[str]] = {}
     for name, cells in of_algorithm.items():
         says = [cell.says for cell in cells]
-        if all(cell.found is None for cell in cells):
-            unknown.setdefault(max(says, key=len), []).append(name)
-        else:
+        if any(cell.found is not None for cell in cells):
             rows.append([name, *says])
+        else:
+            unknown.setdefault(max(says, key=len), []).append(name)
     if len(rows) > 1:
-        yield from (f"  {line}" for line in aligned(rows))
+        for line in aligned(rows):
+            yield f"  {line}"
     for why, names in unknown.items():
         yield f"  {why}: {', '.join(names)}"
 
@@ -127,8 +128,10 @@ def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterato
         yield from _table(points, limit)
     if limit is not None and len(points) > limit:
         yield f"... and {len(points) - limit} more (--all shows them)"
-    yield from (f"  {line}" for line in space.legend(points.sweep.names_of_maps()))
-    yield from (f"note: {note}" for note in record["notes"])
+    for line in space.legend(points.sweep.names_of_maps()):
+        yield f"  {line}"
+    for note in record["notes"]:
+        yield f"note: {note}"
 
 
 def _table(points: Expansion, limit: int | None) -> Iterator[str]:
@@ -198,8 +201,8 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     asked.tell_unseen_gpu()
     gpu_name = "" if asked.rehearsal else asked.profile.gpu_name
     run = {"gpu": asked.device, "gpu_name": gpu_name, "search_path": asked.search_path}
-    points = list(verify_points(asked.points(), torch_bench(asked.sweep.workload, run)))
     sweep = asked.sweep
+    points = list(verify_points(asked.points(), torch_bench(sweep.workload, run)))
     is_proven = all(point.proven for point in points)
     return Answer(
         record=lambda: {"sweep": sweep.name, "points": [each.to_json() for each in points]},
@@ -232,9 +235,10 @@ def discover(out: Path, *, force: bool) -> Answer:
 
     def lines() -> Iterator[str]:
         if str(out) == "-":
-            yield from (f"# {each.name}.yaml\n{each.text()}" for each in profiles)
-        else:
-            yield from write(profiles, out, force=force)
-            yield f"next: hpcsweep doctor --cluster {profiles[0].name}"
+            for profile in profiles:
+                yield f"# {profile.name}.yaml\n{profile.text()}"
+            return
+        yield from write(profiles, out, force=force)
+        yield f"next: hpcsweep doctor --cluster {profiles[0].name}"
 
     return Answer(record=lambda: {"profiles": [*map(asdict, profiles)]}, text=lines)

@@ -58,8 +58,8 @@ _AGAIN_SECONDS: Final = 0.01  # by then a callback is over; nobody notices it
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
     processes.raise_gc_threshold()
-    named = os.environ.get(environment.DEBUG, "").lower()  # click refuses other words
-    debug = "--debug" in sys.argv or named in {"1", "true", "t", "yes", "y", "on"}
+    by_variable = os.environ.get(environment.DEBUG, "").lower()  # click refuses other words
+    debug = "--debug" in sys.argv or by_variable in {"1", "true", "t", "yes", "y", "on"}
     answer.reopen_closed()
     before = sys.unraisablehook
     sys.unraisablehook = _interrupt_again
@@ -105,14 +105,16 @@ def _usage(error: click.ClickException) -> str:
     if ctx is not None and ctx.parent and option in _options_of(main):
         return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
     if ctx is not None and isinstance(error, click.NoSuchOption):
-        told = _of_others(option, ctx.command)
-        if told:
-            return f"no option {option}: {told}"
+        hint = _of_others(option, ctx.command)
+        if hint:
+            return f"no option {option}: {hint}"
     text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
     param = error.param if isinstance(error, click.MissingParameter) else None
     if ctx is not None and param and param.name in _KNOWN:
-        text += f"; there are: {', '.join(_names(ctx, _KNOWN[param.name])) or 'none yet'}"
-    return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
+        names = ", ".join(_names(ctx, _KNOWN[param.name]))
+        text += f"; there are: {names or 'none yet'}"
+    command = ctx.command_path if ctx else "hpcsweep"
+    return f"{text} (see `{command} --help`)"
 
 
 def _of_others(option: str, command: click.Command) -> str:
@@ -135,7 +137,10 @@ def _of_others(option: str, command: click.Command) -> str:
 
 
 def _options_of(command: click.Command) -> list[str]:
-    return [option for param in command.params for option in param.opts]
+    options: list[str] = []
+    for param in command.params:
+        options += param.opts
+    return options
 
 
 def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoReturn:
@@ -171,7 +176,8 @@ class _Program(click.Group):
         try:
             return super().invoke(ctx)
         except click.BadOptionUsage as error:  # click does not say whose option lacks its value
-            if error.ctx is None and (name := ctx.invoked_subcommand):
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name:
                 error.ctx = click.Context(self.commands[name], ctx, name)
             raise
         except ModuleNotFoundError as error:
@@ -195,9 +201,12 @@ class _Program(click.Group):
         width = max(map(len, self.commands))
         for purpose, commands in _PURPOSES.items():
             with formatter.section(purpose):
-                room = formatter.width - width - 6
-                named = ((str(each.name), each.get_short_help_str(room)) for each in commands)
-                formatter.write_dl([(name.ljust(width), words) for name, words in named])
+                room = formatter.width - width - 6  # click's indent, and its gap between columns
+                rows = []
+                for command in commands:
+                    name = str(command.name).ljust(width)
+                    rows.append((name, command.get_short_help_str(room)))
+                formatter.write_dl(rows)
 
 
 @click.group(
@@ -230,7 +239,8 @@ def main(
           hpcsweep report quickstart
     """
     answer.mode.quiet = quiet
-    if wrong := ctx.meta.get(settings.WRONG):
+    wrong = ctx.meta.get(settings.WRONG)
+    if wrong:
         raise wrong
     ctx.obj = results
 
@@ -305,8 +315,10 @@ class _Name(Names):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         kind = _KNOWN[param.name]
-        items = [CompletionItem(n) for n in _names(ctx, kind) if n.startswith(incomplete)]
-        return items or [CompletionItem(incomplete, type="file")] * bool(kind)
+        names = [name for name in _names(ctx, kind) if name.startswith(incomplete)]
+        if kind and not names:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(name) for name in names]
 
 
 def _names(ctx: click.Context, kind: str) -> list[str]:

@@ -80,8 +80,9 @@ def options(command: click.Command, above: Loc = ()) -> Iterator[tuple[Loc, clic
         if isinstance(param, click.Option) and param.expose_value:
             name = max(param.opts, key=len).removeprefix("--").replace("-", "_")
             yield (*above, name.removeprefix("no_")), param  # `doctor = false` is --no-doctor
-    for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from options(inner, (*above, name))
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from options(inner, (*above, name))
 
 
 def variable(loc: Loc) -> str:
@@ -100,7 +101,8 @@ def load(ctx: click.Context) -> None:
         values = _of_files(params)
     except ConfigError as error:
         ctx.meta[WRONG] = error
-    if clusters := os.environ.get(environment.CLUSTER):
+    clusters = os.environ.get(environment.CLUSTER)
+    if clusters:
         given = Value(clusters.split(","), f"environment: {environment.CLUSTER}")
         values |= dict.fromkeys(_DEFAULT_CLUSTER, given)
     ctx.meta[_META] = values
@@ -119,7 +121,8 @@ def _of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
     values: dict[Loc, Value] = {}
     for path in lookup.config_files():
         values |= _of_file(path, params)
-    if clusters := values.pop(CLUSTER, None):
+    clusters = values.pop(CLUSTER, None)
+    if clusters:
         values = {**dict.fromkeys(_DEFAULT_CLUSTER, clusters), **values}
     return values
 
@@ -144,8 +147,7 @@ def _of_file(path: Path, params: Mapping[Loc, click.Option]) -> dict[Loc, Value]
             param = params.get(loc)
             found = f"found {document.show(value)}"
             if param and not param.allow_from_autoenv:
-                told = "only the command line gives it, or each call would do it again"
-                wrong.add(loc, told)
+                wrong.add(loc, "only the command line gives it, or each call would do it again")
             elif param:
                 try:
                     values[loc] = Value(_taken(param, value, path), f"{path}:{doc.line(loc)}")
@@ -224,8 +226,10 @@ def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
             where = values[loc].where
         by = variable(loc) if param.allow_from_autoenv else ""
         value: Any = within.params.get(name)
-        is_list = isinstance(value, (list, tuple))
-        value = [*map(_plain, value)] if is_list else _plain(value)
+        if isinstance(value, (list, tuple)):
+            value = [_plain(single) for single in value]
+        else:
+            value = _plain(value)
         yield {"name": ".".join(loc), "value": value, "from": where, "variable": by}
 
 
@@ -241,9 +245,12 @@ def blamed(error: click.ClickException) -> str:
     """Return `` (from VARIABLE)`` if a wrong value of an option stands in a variable."""
     param = getattr(error, "param", None)
     ctx = getattr(error, "ctx", None)
-    if not (param and ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT):
+    if not param or not ctx:
         return ""
-    return f" (from {param.envvar or f'{ctx.auto_envvar_prefix}_{param.name}'.upper()})"
+    if ctx.get_parameter_source(param.name) is not ParameterSource.ENVIRONMENT:
+        return ""
+    by_click = f"{ctx.auto_envvar_prefix}_{param.name}".upper()
+    return f" (from {param.envvar or by_click})"
 
 
 @click.command()
@@ -254,18 +261,21 @@ def config(ctx: click.Context, *, all: bool) -> Answer:
 
     That is: the command line, an environment variable, FILE:LINE, or the default.
     """
-    every = [*shown(ctx)]
-    chosen = [each for each in every if all or each["from"] != "default" or "." not in each["name"]]
-    files = [str(path) for path in lookup.config_files()]
+    chosen = []
     rows = [("option", "value", "from")]
-    rows += [(each["name"], _told(each["value"]), each["from"]) for each in chosen]
+    for setting in shown(ctx):
+        of_the_program = "." not in setting["name"]
+        if all or of_the_program or setting["from"] != "default":
+            chosen.append(setting)
+            rows.append((setting["name"], _cell(setting["value"]), setting["from"]))
+    files = [str(path) for path in lookup.config_files()]
     return Answer(
         record=lambda: {"read": files, "settings": chosen},
         text=lambda: [*aligned(rows), f"files: {', '.join(files) or 'none'}"],
     )
 
 
-def _told(value: object) -> str:
+def _cell(value: object) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return {"None": "-", "": "-", "True": "true", "False": "false"}.get(text, text)
 

@@ -40,7 +40,7 @@ CHECKS: Final[Mapping[str, Any]] = {
     "evidence": True,
     "numerics": "layers",
 }
-_SHOWN: Final = 3
+_SHOWN: Final = 3  # problems or reasons of a point; the others are counted
 _LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "of bound", "seen")
 _MIB: Final = 1 << 20
 _HEADINGS: Final = ("point", "ran", "FLOPs", "seen", "error")
@@ -64,17 +64,22 @@ class Verification:
     @property
     def unseen(self) -> list[str]:
         """The evidence of each call of which the profiler does not show what it claims."""
-        rows = (r for r in self.convolutions if not r["algorithm_evidence"].startswith(_SEEN))
-        return [f"{row['layer']}: {row['algorithm_evidence']}" for row in rows]
+        unseen = []
+        for row in self.convolutions:
+            evidence = row["algorithm_evidence"]
+            if not evidence.startswith(_SEEN):
+                unseen.append(f"{row['layer']}: {evidence}")
+        return unseen
 
     @property
     def problems(self) -> list[str]:
         """What contradicts the claim; empty means proven."""
         if self.refusal is not None:
             return []
-        problems = self.unseen[:_SHOWN]
-        if len(self.unseen) > _SHOWN:
-            problems.append(f"and {len(self.unseen) - _SHOWN} more such calls")
+        problems = self.unseen
+        more = len(problems) - _SHOWN
+        if more > 0:
+            problems[_SHOWN:] = [f"and {more} more such calls"]
         if self.row.get("algorithm_uncovered"):
             problems.append(f"no back-end can run all of it: {self.row['algorithm_uncovered']}")
         flags = {*self.row["flags"].split(";")}
@@ -107,9 +112,8 @@ class Verification:
 
 def verify_points(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
     """Yield a verification for each point; one that cannot run has one, too."""
-    return (
-        _verified(replace(point, measure={**point.measure, **CHECKS}), bench) for point in points
-    )
+    for point in points:
+        yield _verified(replace(point, measure={**point.measure, **CHECKS}), bench)
 
 
 def _verified(point: Point, bench: Bench) -> Verification:
@@ -135,12 +139,15 @@ def verification_text(
     cells = [(each.point.label(maps, telling), *_cells(each)) for each in findings]
     head, *rows = aligned([_HEADINGS, *cells])
     lines = [head]
+    proven = 0
+    refused = 0
     for finding, row in zip(findings, rows, strict=True):
+        proven += finding.proven
+        refused += finding.refusal is not None
         lines.append(row)
         lines += [f"    {note}" for note in _notes(finding)]
-        lines += _layer_table(finding) if layers else []
-    proven = sum(finding.proven for finding in findings)
-    refused = sum(finding.refusal is not None for finding in findings)
+        if layers:
+            lines += _layer_table(finding)
     verdict = f"proven: {proven} of {len(findings)} points"
     if refused:
         verdict += f", {refused} could not run"
