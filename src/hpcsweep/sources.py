@@ -129,8 +129,12 @@ class Sources:
         if not workload_of(point.workload).runs_network:
             return ""
         values = {**point.measure, **point.axes}
-        digests = {axis: self.digest(axis, str(values.get(axis) or "")) for axis in AXES}
-        return ";".join(f"{axis}={digest}" for axis, digest in digests.items() if digest)
+        digests = []
+        for axis in AXES:
+            digest = self.digest(axis, str(values.get(axis) or ""))
+            if digest:
+                digests.append(f"{axis}={digest}")
+        return ";".join(digests)
 
     def digest(self, axis: str, value: str) -> str:
         """Return the digest of what an axis names; empty if that is not there, or not one's own."""
@@ -157,8 +161,8 @@ class Sources:
     def spec(self, module: str) -> ModuleSpec | None:
         """Find a module as an import would, without importing it or its packages."""
         top, *below = module.split(".")
-        here = {"", str(Path.cwd())}  # comes last, if it is one of the folders
-        outside = [entry for entry in sys.path if entry not in here]
+        this_folder = {"", str(Path.cwd())}  # comes last, if it is one of the folders
+        outside = [entry for entry in sys.path if entry not in this_folder]
         spec = PathFinder.find_spec(top, [*outside, *self._folders])
         if spec is None:
             with suppress(ImportError, ValueError):  # an editable install has a finder of its own
@@ -169,15 +173,16 @@ class Sources:
 
     def _walk(self, first: str) -> Iterator[_OwnFile]:
         """Yield the files of the user's own that importing a module leads to."""
-        left = [first]
+        modules = [first]
         done = set[str]()
-        while left:
-            module = left.pop()
+        while modules:
+            module = modules.pop()
             if module in done:
                 continue
             done.add(module)
             above = module.rpartition(".")[0]
-            left += [above] if above else []
+            if above:
+                modules.append(above)
             path = self._own(module)
             if path is None:
                 continue
@@ -185,7 +190,7 @@ class Sources:
             folder = Path(*package.split("."))
             yield _OwnFile(module, path, str(folder / path.name), imported=True)
             imports, texts = _read(path, package)
-            left += imports
+            modules += imports
             for text, file in _files(texts, path.parent, self._folders):
                 place = os.path.normpath(folder / os.path.relpath(file, path.parent))
                 outside = place.startswith("..")
@@ -207,7 +212,8 @@ class Sources:
             stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if own.name and not own.imported and status.st_size > _LARGEST:
                 return f"{status.st_size} bytes"
-            key = (own.path, *(() if own.imported else stamp))
+            # of a module that Python keeps, a later edit does not count
+            key = (own.path,) if own.imported else (own.path, *stamp)
             if key not in self._digests:
                 self._digests[key] = files.sha256(own.path)
             return self._digests[key]
@@ -257,6 +263,7 @@ def _read(path: Path, package: str) -> tuple[set[str], set[str]]:
             elif isinstance(node, ast.ImportFrom):
                 above = package.split(".")
                 above = above[: len(above) - node.level + 1] if node.level else []
+                # a module at the top has no package, and `from . import a` no module
                 target = ".".join(filter(None, (*above, node.module)))
                 imports.add(target)
                 imports.update(f"{target}.{alias.name}" for alias in node.names)
