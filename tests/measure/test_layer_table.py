@@ -184,7 +184,7 @@ def test_a_batch_shares_what_a_launch_costs(monkeypatch, layers, launch, reads_u
     monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
     monkeypatch.setattr(lanes.clocks, "capture", capture)
     on_gpu = partial(find_lanes, torch.device("cuda", 0))
-    monkeypatch.setattr(lanes, "lanes", lambda _device, *rest: on_gpu(*rest))
+    monkeypatch.setattr(layer_table, "make_lanes", lambda _device, *rest: on_gpu(*rest))
     monkeypatch.setattr(layer_table.caches, "input_count", lambda *_: 3)
     wanted = point(launch=launch, measure={**ONCE, "layers": layers})
     queued = nn.modules.module.register_module_forward_hook(
