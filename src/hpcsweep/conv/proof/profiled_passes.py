@@ -307,9 +307,9 @@ def contradiction(seen: Observation, expected: Expected) -> str | None:
     for group in expected.must:
         if not any(matches(name, group) for name in names):
             return f"no {group[0]}"
-    computing = seen.computing
     for group in expected.kernels:
         # a profiler that recorded no kernel at all has not seen that one is missing
+        computing = seen.computing
         if computing and not any(matches(name, group) for name in computing):
             return f"no {group[0]}"
     return None
