@@ -117,8 +117,9 @@ def compare(job: Submit) -> Submit:
     """
     job = told_of_changes(job)
     before: bytes | None = None
-    with suppress(OSError):
-        before = files.regular_bytes(job.sweep_dir.sweep_file)
+    if not job.draft_dir:
+        with suppress(OSError):
+            before = files.regular_bytes(job.sweep_dir.sweep_file)
     return replace(job, known=known_points(job), sweep_before=before)
 
 

@@ -1,6 +1,6 @@
-"""What would be submitted: the cost, as `estimate` prints it, and `submit --dry-run`.
+"""`hpcsweep submit --dry-run`: does everything that `submit` does, but submits nothing.
 
-A dry run takes the steps of `submit` in a temporary folder. It writes there the files that would be
+It takes the steps of `submit` in a temporary folder. It writes there the files that would be
 sent, byte for byte, asks Slurm whether it would accept the job, and measures one point here, the
 cheapest: this machine may be a slow one.
 """
@@ -11,85 +11,24 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
-from hpcsweep.cluster.slurm import bad_nodes, job_script, journal
+from hpcsweep.cluster.slurm import bad_nodes, job_script
 from hpcsweep.errors import PointsFailed
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import draft, steps
-from hpcsweep.submit.compare import LIVE, Submit, compare, in_results
-from hpcsweep.submit.estimate import EstimateBasis, estimator
+from hpcsweep.submit.compare import Submit, compare, in_results
+from hpcsweep.submit.cost import Cost, ask_only, drafted
+from hpcsweep.submit.estimate import estimator
 from hpcsweep.submit.request import Request, points_of
-from hpcsweep.text import count, duration
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The figures of a submission that was prepared for them alone."""
-
-    job: Submit
-
-    @property
-    def share_from_rows(self) -> float:
-        return self.job.estimates.counts[EstimateBasis.MEASURED] / (self.job.points or 1)
-
-    @property
-    def _queued(self) -> int:
-        return self.job.left_out.settled[LIVE]
-
-    @property
-    def _measured(self) -> int:
-        return self.job.left_out.settled.total() - self._queued
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
-        job = self.job
-        request = job.request
-        gpu_hours = dict[str, float | None]()
-        if job.seconds:
-            gpu_hours[request.device] = job.seconds / 3600 if job.estimates.is_known else None
-        return {
-            "sweep": request.sweep.name,
-            "profile": request.profile.name,
-            "run": job.run,
-            "points": job.points,
-            "chunks": len(job.chunk_seconds),
-            "already_measured": self._measured,
-            "queued": self._queued,
-            "gpu_hours": gpu_hours,
-            "share_from_rows": self.share_from_rows,
-            "rests_on": {str(basis): number for basis, number in job.estimates.counts.items()},
-        }
-
-    def text(self) -> str:
-        """Return the counts, the time, and what that rests on."""
-        job = self.job
-        request = job.request
-        run = f", run {job.run}" if job.run else ""
-        head = (
-            f"{request.sweep.name}{run} on {request.profile.name}: "
-            f"{count(job.points, 'point')} in {count(len(job.chunk_seconds), 'chunk')}, "
-            f"{self._measured:,} measured already"
-            f"{f', {self._queued:,} {LIVE}' if self._queued else ''}"
-        )
-        if not job.points:
-            return head
-        about = duration(job.seconds) if job.estimates.is_known else "nobody knows how long"
-        expected = f"expected: {about} on {request.device}"
-        return "\n".join([head, expected, f"  {job.estimates.basis()}"])
-
-
-def cost_of(results: Path, request: Request) -> Cost:
-    """Return what a request is expected to cost; nothing stays of what is written for that."""
-    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        return Cost(steps.through(COST, _drafted(in_results(results, request), folder)))
+from hpcsweep.text import duration
 
 
 def rehearse(results: Path, request: Request) -> int:
@@ -98,17 +37,8 @@ def rehearse(results: Path, request: Request) -> int:
     request = replace(request, options=replace(request.options, argv=argv))
     (job,) = steps.checked(results, [request])
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        steps.through(DRY_RUN, _drafted(job, folder))
+        steps.through(DRY_RUN, drafted(job, folder))
     return _measure_cheapest(job)
-
-
-def _drafted(job: Submit, folder: str) -> Submit:
-    return replace(job, draft_dir=SweepDir(Path(folder) / job.sweep_dir.name))
-
-
-def ask_only(job: Submit) -> Submit:
-    """Ask Slurm what became of what was sent before, and change nothing."""
-    return replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions()))
 
 
 def tell_cost(job: Submit) -> Submit:
@@ -145,7 +75,6 @@ def show(job: Submit) -> Submit:
     return job
 
 
-COST: Final[Sequence[steps.Step]] = (ask_only, compare, draft.pack, draft.estimate)
 DRY_RUN: Final[Sequence[steps.Step]] = (
     ask_only, compare, draft.pack, tell_cost, draft.estimate, steps.check_place, draft.write, show,
 )  # fmt: skip
