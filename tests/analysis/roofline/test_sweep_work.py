@@ -74,6 +74,19 @@ def test_the_roof_of_tensor_cores_is_for_who_may_use_them(backend, used, unit):
     assert sweep_work._unit(row, {"dtype": "float64", "tf32": "true"}) == "float64"
 
 
+def test_a_sweep_s_rows_say_who_multiplied_and_how_often(tmp_path):
+    """FFT of cuDNN has the float32 peak, not TF32's, and may be above its roof: it saves work."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("20260101-000000-aaaaaa")
+    ran = {"backend": "cudnn", "algorithm_used": "fft", "tf32": True, "gpu": "a100"}
+    work = {"flops": 2 * 10**9, "bytes_min": 10**6, "median_ms": 2.0}
+    folder.measure(folder.shard("20260101-000000-aaaaaa"), **ran, **work)
+    collector.collect(folder.sweep_dir)
+    found = rooflines.read_roofline(folder.sweep_dir)
+    assert {*found.peaks} == {"float32"}
+    assert found.export.work["fewer"].all()
+
+
 def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
     """One roof per picture."""
     folder = resultsfolder.make(tmp_path)

@@ -27,6 +27,7 @@ Row = Mapping[Any, Any]
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the definition
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
+_ABOUT: Final = ["point_id", "call_index", "layer", "algorithm", "backend", "algorithm_used"]
 
 
 def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
@@ -43,7 +44,7 @@ def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str 
     forward = rows["median_ms"].where(~trained, rows.get("phase_forward_ms", math.nan))
     pieces = data.layers() if layers else rows.assign(median_ms=forward)
     pieces = pieces[pieces["point_id"].isin(points)]
-    known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
+    known = pieces.reindex(columns=[*_WORK, *_ABOUT])
     known = known.dropna(subset=_WORK).query("flops > 0")
     if known.empty and not layers and reliability.is_foreign(rows):
         return work_of(data, gpu, layers=True, where=where)  # no pass, as in a find-db or a trace
