@@ -190,7 +190,9 @@ def row_of(*sources: Cells) -> Row:
     """Put the cells of several sources into one row; of a cell that two know, the later counts."""
     row: Row = {}
     for source in sources:
-        row |= source.filled()
+        for name, value in source.given().items():
+            if value is not None or name not in row:
+                row[name] = value
     return row
 
 

@@ -87,13 +87,17 @@ class Cells:
             raise UndeclaredCell(unknown, self.declared, type(self).__name__)
         vars(self).update(cells)
 
+    def given(self) -> dict[str, Any]:
+        """Return the cells that were given, also those that are known to be empty."""
+        return vars(self)
+
     def filled(self) -> dict[str, Any]:
         """Return the cells that are known."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __or__(self, later: Self) -> Self:
         """Return the cells of both; what the later one knows counts."""
-        return type(self)(**{**self.filled(), **later.filled()})
+        return type(self)(**{**later.given(), **self.given(), **later.filled()})
 
     def __setattr__(self, name: str, _value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is fixed; '{name}' cannot be set")

@@ -110,7 +110,7 @@ class LayerTable:
             place = LayerCells(call_index=index, direction="forward" if is_forward else "backward")
             times = summary.layer_cells(self._whole)
             rows.append(row_of(shared, call_cells(call), place, times, *found))
-        rest = LayerCells(layer=OTHER, op=OTHER, call_index=len(calls))
+        rest = LayerCells(layer=OTHER, op=OTHER, call_index=len(calls), direction=None)
         return [*rows, row_of(shared, self._rest.layer_cells(self._whole), rest)]
 
     def convolution_means(self) -> tuple[list[float], list[float]] | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from hpcsweep import catalog
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, is_valid, row_of
+from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid, row_of
 from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.catalog.record import Cells
 from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, TimeCells
@@ -246,8 +246,10 @@ def record(
     about: list[list[Cells]] = [[] for _ in choices.all]
     others: list[Cells] = []
     artifacts = [times.artifacts]
+    unknown: Row = {}  # what a check did not find is told as empty
     for finding in findings:
         if finding.cells:
+            unknown |= dict.fromkeys(finding.cells.declared)
             cells.append(finding.cells)
         others += finding.others
         artifacts.append(finding.artifacts)
@@ -265,7 +267,7 @@ def record(
         artifacts=";".join(filter(None, artifacts)),
         checks_missing="; ".join(whys) or None,
     )
-    row = row_of(*cells, outcome)
+    row = {**unknown, **row_of(*cells, outcome)}
     proof = next((finding.proof for finding in findings if finding.proof), None)
     return Measurement(row, layers, times.samples, proof, times.seconds)
 
