@@ -26,13 +26,18 @@ import subprocess
 import sys
 
 from hpcsweep.cluster.local.supervisors import LaunchResult
+from hpcsweep.store.outcomes import PointTally
+from hpcsweep.store.row_reader import read_rows
 
 
 def run(submission, profile, progress):
     for chunk in range(submission.read_manifest().chunks):
         command = [sys.executable, "-m", "hpcsweep.node.supervisor", submission.path, str(chunk)]
         subprocess.run(command, check=True)
-    return LaunchResult()
+    tally = PointTally()
+    for row in read_rows(submission.sweep_dir.shards_of(submission.id)):
+        tally.add(row["status"])
+    return LaunchResult(tally)
 '''
 ONE_LINE = '    "in_turn": Launcher(module="in_turn"),\n'
 

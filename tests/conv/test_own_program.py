@@ -166,7 +166,7 @@ def test_it_loads_nothing_of_the_orchestrator():
         "with hpcsweep.algorithms(model, {'0': 'gemm'}):\n"
         "    hpcsweep.algorithms_used(model, torch.randn(1, 3, 8, 8))\n"
         "names = {n.split('.')[1] for n in sys.modules if n.startswith('hpcsweep.')}\n"
-        "below = {'conv', 'catalog', 'errors', 'text', 'point', 'extras', 'units'}\n"
+        "below = {'conv', 'catalog', 'errors', 'text', 'point', 'extras', 'version'}\n"
         "print(sorted(names - below))\n"
         "print('pandas' in sys.modules, 'click' in sys.modules)\n"
     )

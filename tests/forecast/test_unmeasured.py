@@ -58,7 +58,7 @@ def passes(tmp_path, sizes, way=""):
     rows["ms"] = 0.02 + rows["bytes_min"] * 1e-7 + rows["flops"] * 1e-8
     rows["algorithm_used"] = rows["algorithm"].where(rows["op"] == "conv2d")
     sums = rows.groupby("point_id")["ms"].sum()
-    told = table.assign(total_ms=sums + 1.0, unmeasured="demo")
+    told = table.assign(total_ms=sums + 1.0, sweep="demo")
     return training_data.Measured(told, training_data.with_times(rows))
 
 

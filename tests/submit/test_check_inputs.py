@@ -18,8 +18,8 @@ from hpcsweep.errors import SpecError
 from hpcsweep.messages import Message
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import check_inputs, compare, questions, request
-from hpcsweep.submit.compare import Submit
+from hpcsweep.submit import check_inputs, comparison, questions, request
+from hpcsweep.submit.comparison import Submit
 from localruns import Desk
 
 NETWORK = """\
@@ -63,7 +63,7 @@ def written(desk: Desk, old: str = "", new: str = "") -> Path:
 
 def checked(desk: Desk, *requests: request.Request) -> Submit:
     """Check the inputs of requests; return what became of the first."""
-    jobs = [compare.in_results(desk.results, asked) for asked in requests]
+    jobs = [comparison.in_results(desk.results, asked) for asked in requests]
     return check_inputs.check_inputs(jobs)[0]
 
 
@@ -366,13 +366,13 @@ def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path:
     asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
     points = request.points_of(asked.sweep, "cpu", None, rehearsal=True)
     asked = replace(asked, device="cpu", rehearsal=True, expansion=points)
-    assert not compare.changed(folder.sweep_dir, asked)
+    assert not comparison.changed(folder.sweep_dir, asked)
     (tmp_path / "nets.py").write_text("tiny = 1\n")
-    assert Counter(compare.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
+    assert Counter(comparison.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
     known = {"nets:tiny": sources.Sources([str(tmp_path)]).cell(asked_point(asked))}
-    assert not compare.other_than({"resnet18": "", **known}, asked)
+    assert not comparison.other_than({"resnet18": "", **known}, asked)
     (tmp_path / "nets.py").write_text("tiny = 2\n")
-    assert compare.other_than(known, asked) == ["nets:tiny"]
+    assert comparison.other_than(known, asked) == ["nets:tiny"]
 
 
 SITE = "gpu: cpu\nlauncher: sbatch\ntime: 10\n"

@@ -20,7 +20,7 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders, manifest
-from hpcsweep.submit import compare, draft, request
+from hpcsweep.submit import comparison, draft, request
 from hpcsweep.submit.check_inputs import check_inputs
 from localruns import TEN
 
@@ -38,7 +38,7 @@ def test_a_sweep_of_included_points_alone_is_submitted(desk):
     """As `best` writes one: no axis has values, so none names a network of one's own."""
     path = desk.spec("workload: inference\ninclude: [{model: squeezenet1_1, input_size: 64}]\n")
     asked = request.make(sweep_file.load(path), profile.load("local"))
-    check_inputs([compare.in_results(desk.results, asked)])
+    check_inputs([comparison.in_results(desk.results, asked)])
     assert written(desk.sweep(), asked).points == 1
 
 

@@ -132,7 +132,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Figure:
+class DisturbingFigure:
     """A column that a headline tells of rows in doubt, in `words`, where it is `above` that."""
 
     column: str
@@ -154,6 +154,6 @@ class CheckRecord:
     overall: type[Cells] = Cells
     layers: type[Cells] = Cells
     flags: tuple[Flag, ...] = ()
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[DisturbingFigure, ...] = ()
     setting: str | None = None
     workloads: tuple[str, ...] = ()

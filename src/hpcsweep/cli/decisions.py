@@ -296,10 +296,10 @@ def _predict(results: Path, asked: Request, teachers: str | None, *, fill: bool)
     from hpcsweep.forecast import past_rows, unmeasured
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit import compare, request
+    from hpcsweep.submit import comparison, request
 
     learnt = _learnt(results, common.listed(teachers) if teachers else None)
-    if other := compare.other_than(learnt.own_files, asked):
+    if other := comparison.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         messages.note(f"predicts {changed}, with other own files than there are now")
     sources.look_in(sources.folders_for(asked.sweep.path))

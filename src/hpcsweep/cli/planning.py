@@ -168,7 +168,7 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost, support
-    from hpcsweep.submit.compare import in_results
+    from hpcsweep.submit.comparison import in_results
 
     sweep = sweep_file.load(spec)
     requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]

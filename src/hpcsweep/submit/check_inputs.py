@@ -26,7 +26,7 @@ from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document, lookup, template
 from hpcsweep.spec.space import Sweep
 from hpcsweep.submit import passes, questions
-from hpcsweep.submit.compare import Submit
+from hpcsweep.submit.comparison import Submit
 from hpcsweep.submit.passes import Operations
 from hpcsweep.submit.questions import Answer, Question
 from hpcsweep.submit.request import Request, files_of, is_factory, named_gpus, names_on

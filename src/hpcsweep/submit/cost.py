@@ -15,7 +15,7 @@ from typing import Any, Final
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import draft
-from hpcsweep.submit.compare import LIVE, Submit, compare, in_results
+from hpcsweep.submit.comparison import LIVE, Submit, compare, in_results
 from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.request import Request
 from hpcsweep.text import count, duration

@@ -38,7 +38,7 @@ from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, own_files, runs
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.manifest import Manifest, RunSettings, masked
-from hpcsweep.submit.compare import LeftOut, unmeasured
+from hpcsweep.submit.comparison import SettledPoints, unmeasured
 from hpcsweep.submit.estimate import Estimates, estimator
 from hpcsweep.submit.request import names_on
 from hpcsweep.text import count, duration
@@ -47,7 +47,7 @@ from hpcsweep.version import revision
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import SubmissionDir, SweepDir
-    from hpcsweep.submit.compare import Submit
+    from hpcsweep.submit.comparison import Submit
     from hpcsweep.submit.request import Request
 
 Block = Sequence[Any]  # of points, or of what stands for them
@@ -67,7 +67,7 @@ def pack(job: Submit) -> Submit:
 
     This is the run through the points: they pass one by one from the sweep into the file.
     """
-    left_out = LeftOut()
+    left_out = SettledPoints()
     left = unmeasured(job, left_out)
     first = next(left, None)
     if first is None:

@@ -24,7 +24,7 @@ from hpcsweep.errors import PointsFailed
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import draft, steps
-from hpcsweep.submit.compare import Submit, compare, in_results
+from hpcsweep.submit.comparison import Submit, compare, in_results
 from hpcsweep.submit.cost import Cost, ask_only, drafted
 from hpcsweep.submit.estimate import estimator
 from hpcsweep.submit.request import Request, points_of

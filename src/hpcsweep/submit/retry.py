@@ -19,7 +19,7 @@ from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.row_reader import read_rows, table_rows
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import compare, steps
+from hpcsweep.submit import comparison, steps
 from hpcsweep.submit.request import DEFAULT, Options, Request, make, points_of
 from hpcsweep.text import count, tally
 
@@ -98,7 +98,7 @@ def _changed(
 ) -> frozenset[str]:
     found = set[str]()
     for request in _requests(sweep_dir, wanted, clusters):
-        found |= compare.changed(sweep_dir, request).keys()
+        found |= comparison.changed(sweep_dir, request).keys()
     return frozenset(found)
 
 

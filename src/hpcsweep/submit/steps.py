@@ -38,9 +38,9 @@ from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import compare, draft
+from hpcsweep.submit import comparison, draft
 from hpcsweep.submit.check_inputs import check_inputs
-from hpcsweep.submit.compare import LIVE, LeftOut, Submit
+from hpcsweep.submit.comparison import LIVE, SettledPoints, Submit
 from hpcsweep.submit.request import Request, named_gpus
 from hpcsweep.submit.support import check_support
 from hpcsweep.text import count
@@ -60,7 +60,7 @@ def submit(results: Path, *requests: Request) -> int:
 
 def checked(results: Path, requests: Iterable[Request]) -> Sequence[Submit]:
     """Return requests for one sweep after all checks, of which each is made of all of them."""
-    jobs: Sequence[Submit] = [compare.in_results(results, request) for request in requests]
+    jobs: Sequence[Submit] = [comparison.in_results(results, request) for request in requests]
     for check in CHECKS:
         jobs = check(jobs)
     return jobs
@@ -95,8 +95,8 @@ def check_folder(jobs: Sequence[Submit]) -> Sequence[Submit]:
     for job in jobs:
         _check_workers(job.request)
     first = jobs[0]  # all are of one sweep, and so of one folder
-    compare.warn_of_results_elsewhere(first.sweep_dir, first.request)
-    compare.check_same_name(first.sweep_dir, first.request)
+    comparison.warn_of_results_elsewhere(first.sweep_dir, first.request)
+    comparison.check_same_name(first.sweep_dir, first.request)
     return jobs
 
 
@@ -144,8 +144,8 @@ def _has_left(job: Submit) -> bool:
     from hpcsweep.cluster.slurm import journal  # noqa: PLC0415 - as above
 
     job = replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions()))
-    job = replace(job, known=compare.known_points(job))
-    return next(compare.unmeasured(job, LeftOut()), None) is not None
+    job = replace(job, known=comparison.known_points(job))
+    return next(comparison.unmeasured(job, SettledPoints()), None) is not None
 
 
 def ask(job: Submit) -> Submit:
@@ -197,7 +197,7 @@ def send(job: Submit) -> Submit:
 
 CHECKS: Final[Sequence[Check]] = (check_inputs, check_support, check_folder)
 STEPS: Final[Sequence[Step]] = (
-    ask, compare.compare, draft.pack, draft.estimate, check_place, draft.write, send,
+    ask, comparison.compare, draft.pack, draft.estimate, check_place, draft.write, send,
 )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
 from hpcsweep.submit import questions
-from hpcsweep.submit.compare import LeftOut, Submit, known_points, unmeasured
+from hpcsweep.submit.comparison import SettledPoints, Submit, known_points, unmeasured
 from hpcsweep.submit.questions import Answer
 from hpcsweep.submit.request import is_factory
 from hpcsweep.version import __version__
@@ -309,7 +309,7 @@ def check_support(jobs: Sequence[Submit]) -> Sequence[Submit]:
         if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
         job_now = replace(job, known=known_points(job))
-        left = unmeasured(job_now, LeftOut())
+        left = unmeasured(job_now, SettledPoints())
         points = (point for point in left if _engines_tell(point.axes["algorithm"]))
         cases = cases_of(request.sweep, points)
         if cases.by_network:

@@ -30,7 +30,7 @@ from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
-from hpcsweep.submit import compare, draft, estimate, steps
+from hpcsweep.submit import comparison, draft, estimate, steps
 from hpcsweep.submit.adaptive import next_round
 from hpcsweep.submit.adaptive.next_round import Judged, NextRound, Why
 from hpcsweep.submit.request import Request
@@ -115,7 +115,7 @@ def _check(job: _Job) -> None:
             f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
             "algorithm, network and GPU has several of them; leave it out to measure every point"
         )
-    if other := compare.changed(job.sweep_dir, asked):
+    if other := comparison.changed(job.sweep_dir, asked):
         again = job.sweep_dir.command("retry", "--changed")
         raise UsageError(
             f"{asked.sweep.name}: {count(len(other), 'point')} measured with another version of "

@@ -11,7 +11,7 @@ from drafts import written
 from hpcsweep.errors import Refused
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import compare, request
+from hpcsweep.submit import comparison, request
 from localruns import TEN
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def test_a_second_sweep_file_of_one_name_is_refused(desk):
     def send(file: Path, models: str, **more: Any) -> None:
         file.write_text(TEN.replace("a, b", models))
         asked = replace(request.make(sweep_file.load(file), profile.load("local")), **more)
-        compare.check_same_name(desk.sweep(), asked)
+        comparison.check_same_name(desk.sweep(), asked)
         assert written(desk.sweep(), asked).new
 
     for file, models in ((first, "a"), (first, "a, b"), (other, "a, b")):

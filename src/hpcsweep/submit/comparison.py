@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from hpcsweep.cluster.slurm.bad_nodes import BadNode
     from hpcsweep.cluster.slurm.journal import SlurmAnswer
 
-LIVE: Final = "queued or running"  # in `LeftOut.settled`: points of another submission
+LIVE: Final = "queued or running"  # in `SettledPoints.settled`: points of another submission
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class SettledPoints:
     """What a run through the points has seen of those that are not measured now."""
 
     settled: Counter[str] = field(default_factory=Counter)  # points by status, or `LIVE`
@@ -60,7 +60,7 @@ class Submit:
     anew: frozenset[str] = frozenset()  # ids of points whose rows do not count as measured
     sweep_before: bytes | None = None  # the sweep file of the submission before
     # `pack`
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: SettledPoints = field(default_factory=SettledPoints)
     estimates: Estimates = field(default_factory=Estimates)
     new: SubmissionDir | None = None  # None: nothing is left to measure
     round: int = 0  # its place among the submissions of the sweep
@@ -159,7 +159,7 @@ def known_points(job: Submit) -> Ledger:
     return found
 
 
-def unmeasured(job: Submit, left_out: LeftOut) -> Iterator[Point]:
+def unmeasured(job: Submit, left_out: SettledPoints) -> Iterator[Point]:
     """Return the points that are to be measured; note the others in `left_out`."""
     request = job.request
     known = job.known
