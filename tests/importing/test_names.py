@@ -79,7 +79,7 @@ def own(tmp_path):
 @pytest.mark.parametrize("case", CASES)
 def test_no_name_in_a_record_leads_out_of_its_folder(tmp_path, own, case, monkeypatch):
     """Neither to read nor to write; whether it is refused or left out, a command ends in order."""
-    monkeypatch.setattr(writing.page, "write", lambda _, path: path.touch())  # half of the time
+    monkeypatch.setattr(writing, "write_page", lambda _, path: path.touch())  # half of the time
     made = resultsfolder.make(tmp_path)
     made.submit(ID, profile="l40")
     made.measure(made.shard(ID), median_ms=2.0)
