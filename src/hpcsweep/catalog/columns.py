@@ -186,16 +186,6 @@ def axis_cells(axes: Mapping[str, Any]) -> Row:
     return cells
 
 
-def row_of(*sources: Cells) -> Row:
-    """Put the cells of several sources into one row; of a cell that two know, the later counts."""
-    row: Row = {}
-    for source in sources:
-        for name, value in source.given().items():
-            if value is not None or name not in row:
-                row[name] = value
-    return row
-
-
 def undeclared(row: Mapping[str, object], table: str) -> set[str]:
     """Return the names in a row of a table, overall or layers, that no record declares."""
     return row.keys() - _NAMES[table]

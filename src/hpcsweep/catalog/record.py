@@ -87,17 +87,13 @@ class Cells:
             raise UndeclaredCell(unknown, self.declared, type(self).__name__)
         vars(self).update(cells)
 
-    def given(self) -> dict[str, Any]:
-        """Return the cells that were given, also those that are known to be empty."""
-        return vars(self)
-
     def filled(self) -> dict[str, Any]:
         """Return the cells that are known."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __or__(self, later: Self) -> Self:
         """Return the cells of both; what the later one knows counts."""
-        return type(self)(**{**later.given(), **self.given(), **later.filled()})
+        return type(self)(**row_of(self, later))
 
     def __setattr__(self, name: str, _value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is fixed; '{name}' cannot be set")
@@ -109,6 +105,19 @@ class Cells:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.filled()})"
+
+
+def row_of(*sources: Cells) -> dict[str, Any]:
+    """Put the cells of several sources into one row; of a cell that two know, the later counts.
+
+    A cell that was given as None, and that nobody knows, is there as None.
+    """
+    row: dict[str, Any] = {}
+    for source in sources:
+        for name, value in vars(source).items():
+            if value is not None or name not in row:
+                row[name] = value
+    return row
 
 
 @dataclass(frozen=True)

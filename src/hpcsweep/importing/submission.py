@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import limits
-from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells, row_of
+from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import AttemptCells, KeyCells, LayerCells, OutcomeCells
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import HpcsweepError, ResultsError, UsageError

@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from hpcsweep.catalog import columns
 from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
 from hpcsweep.catalog.checks.numerics import LayerNumerics
-from hpcsweep.catalog.columns import LIMITS, Row, row_of
-from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.columns import LIMITS, Row
+from hpcsweep.catalog.record import Cells, row_of
 from hpcsweep.catalog.row_records import LayerCells, LayerPassCells
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide

@@ -13,9 +13,9 @@ from typing import Any, Final
 from hpcsweep import catalog
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid, row_of
+from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
 from hpcsweep.catalog.limits import IMPOSSIBLE
-from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.record import Cells, row_of
 from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, TimeCells
 from hpcsweep.conv import backend
 from hpcsweep.conv.backend import LibraryUnusable

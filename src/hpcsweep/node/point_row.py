@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from hpcsweep import environment
 from hpcsweep.catalog import AXES
-from hpcsweep.catalog.columns import (
-    CLOCKED,
-    SCHEMA_VERSION,
-    SUSPENDED,
-    Row,
-    axis_cells,
-    row_of,
-    undeclared,
-)
+from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, SUSPENDED, Row, axis_cells, undeclared
+from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import (
     AttemptCells,
     KeyCells,

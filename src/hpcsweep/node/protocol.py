@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OutcomeCells
 
 # not only for type checkers: `typed_json` evaluates the annotations of the messages

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
 from hpcsweep.catalog import COMMAND, workload_of
-from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells, PointCells
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
 from hpcsweep.node import point_row, todo

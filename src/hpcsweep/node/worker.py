@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import environment, extras, sources
 from hpcsweep.catalog import COMMAND
 from hpcsweep.catalog.checks.memory import MemoryCells
-from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of

@@ -9,8 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpcsweep.catalog.columns import row_of
-from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.record import Cells, row_of
 from hpcsweep.catalog.row_records import LoadCells, MachineCells, OutcomeCells, TimeCells
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.point import Point
