@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hpcsweep import sources
-from hpcsweep.measure import inputs
+from hpcsweep.measure import trials
 from hpcsweep.submit.questions import Ask
 
 
@@ -17,4 +17,4 @@ def asking(folders: Any, _seconds: float = 0.0) -> Iterator[Ask]:
     """Answer as `hpcsweep.submit.questions.asking` does, but for what keeps networks apart."""
     sources.look_in(folders)
     # through JSON, as it is sent
-    yield lambda _, asked: [inputs.answer(one) for one in json.loads(json.dumps(asked))]
+    yield lambda _, asked: [trials.answer(one) for one in json.loads(json.dumps(asked))]

@@ -137,10 +137,10 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str) -> Bes
 
     extras.need("measure", "--from")
     sweep_dir = common.tables_of(results, name)
-    from hpcsweep.measure import inputs
+    from hpcsweep.measure import trials
 
     sources.look_in(sources.folders_for(Path("map.yaml")))  # as the map's file in this folder will
-    shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
+    shapes = trials.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
     return best.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
 
 

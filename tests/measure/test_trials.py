@@ -11,7 +11,7 @@ import torch
 
 from hpcsweep import sources
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.measure import convolutions, inputs, model_builder
+from hpcsweep.measure import convolutions, model_builder, trials
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.workloads.training import training_network
 from hpcsweep.point import Point
@@ -34,7 +34,7 @@ def case(workload: str = "inference", **axes: Any) -> dict[str, Any]:
 def look(layers: dict[str, str], *cases: dict[str, Any], workload: str = "inference") -> Any:
     """Ask about one map."""
     asked = {"about": "map", "workload": workload, "layers": layers, "cases": cases}
-    return json.loads(json.dumps(inputs.answer(asked)))
+    return json.loads(json.dumps(trials.answer(asked)))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_pattern_must_match_in_one_case_only(pattern: str) -> None:
 
 
 def _names(workload: str, axes: dict[str, Any]) -> list[tuple[str, str]]:
-    return convolutions.names_of(inputs.shapes(workload, json.dumps(axes)))
+    return convolutions.names_of(trials.shapes(workload, json.dumps(axes)))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_this_machine_or_these_data_cannot_tell_refuses_no_network(
     of_point = case(workload, model=f"headnets:{name}", input_size=8, **axes)
     asked = {"about": "network", "workload": workload, "axes": of_point}
     sources.look_in([str(tmp_path)])
-    answer = inputs.answer(asked)
+    answer = trials.answer(asked)
     assert list(answer) == ["failed"], answer
 
 
@@ -185,4 +185,4 @@ def test_an_honest_network_is_taken_at_every_size(
     ]
     asked = [{"about": "network", "workload": workload, "axes": of} for of in of_point]
     sources.look_in([str(tmp_path)])
-    assert all(inputs.answer(one).keys() == {"calls", "gflops"} for one in asked)
+    assert all(trials.answer(one).keys() == {"calls", "gflops"} for one in asked)
