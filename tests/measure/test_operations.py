@@ -17,6 +17,7 @@ from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.operations import OperationCounter, kind_of
 from hpcsweep.measure.shape_pass import shape_pass
+from localruns import COMMAND
 from measuring import cells_of, lying, point, policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
@@ -258,3 +259,74 @@ def test_recurrent_layers_of_a_library_count_as_their_products(layer):
     assert found == counted(lambda: net.to("meta")(x.to("meta"))).flops
     gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[layer]
     assert found == 2 * 14 * gates * 5 * 2 * ((4 + 5) + (10 + 5))
+
+
+NETS = """\
+import torch
+from torch import nn
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+    def forward(self, x):
+        return self.conv(x)
+
+class Copies(Plain):
+    def forward(self, x):
+        return self.conv(x) * torch.tensor([2.0]).to(x.device)
+
+class Reads(Plain):
+    def forward(self, x):
+        y = self.conv(x)
+        return y if y.is_meta else y * y.sum().item()
+
+class Branches(Plain):
+    def forward(self, x):
+        y = self.conv(x)
+        return y if y.is_meta or y.sum() > -1 else -y
+
+class Refuses(Plain):
+    aside = 0  # passes on other streams: three before the capture
+    def forward(self, x):
+        if x.is_cuda and torch.cuda.current_stream() != torch.cuda.default_stream():
+            self.aside += 1
+            if self.aside > 3:
+                raise RuntimeError("no graph of me, please")
+        return self.conv(x)
+"""
+SWEEP = """\
+workload: inference
+axes:
+  model: ["nets:Copies", "nets:Reads", "nets:Branches", "nets:Refuses", "nets:Plain"]
+  input_size: [32]
+  launch: [graph]
+measure: {warmup: 1, iterations: 3, layers: false, numerics: false}
+"""
+WHY = {
+    "nets:Copies": "aten::to synchronizes (data goes between host and GPU)",
+    "nets:Reads": "aten::item synchronizes",
+    "nets:Branches": "aten::is_nonzero synchronizes (a branch asks for a value)",
+    "nets:Refuses": "RuntimeError: no graph of me, please",
+}
+LINES = {"nets:Copies": 13, "nets:Reads": 18, "nets:Branches": 23, "nets:Refuses": 31}
+
+
+def test_a_network_that_no_graph_can_hold_is_unsupported_and_says_why(pretend_gpu, desk):
+    """It names the operator and the line; a network after it is measured."""
+    desk.spec(SWEEP)
+    (desk.folder / "nets.py").write_text(NETS)
+    command = (*COMMAND, "submit", "sweep.yaml", "--cluster", "local")
+    done = pretend_gpu.run(*command, cwd=desk.folder, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["model"]: row for row in desk.rows()}
+    plain = rows.pop("nets:Plain")
+    assert (plain["status"], plain["status_reason"]) == ("ok", "")
+    assert len(rows) == 4
+    for model, row in rows.items():
+        line = f"{(desk.folder / 'nets.py').resolve()}:{LINES[model]}"
+        assert row["status"] == "unsupported"
+        assert row["status_reason"] == (
+            f"the network cannot be captured as a CUDA graph: {WHY[model]}, {line}; "
+            "take `launch: eager`"
+        )

@@ -1,4 +1,7 @@
-"""The interface of benches, and what becomes of a point. Standard library only."""
+"""The interface of benches, and what becomes of a point that is measured, or cannot be.
+
+A worker of no-op points imports this, so torch is imported only to look at an error of its own.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,17 @@ class Progress(Protocol):
 
 
 _GIB: Final = 1 << 30
+# Messages of allocators and libraries that have no exception type of their own.
+_NO_MEMORY: Final = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "_STATUS_ALLOC_FAILED",
+    "_ALLOCATION_FAILED",  # of cuDNN 9
+)
+# of torch, when it tried every plan; it swallows that memory ran out
+_NO_ENGINE: Final = "unable to find an engine"
+_NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupported dtype")
 
 
 @dataclass(frozen=True)
@@ -92,3 +106,18 @@ class OutOfMemory(Exception):
 
 def _gib(value: int | None) -> str:
     return "unknown" if value is None else f"{value / _GIB:.2f} GiB"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an exception means that memory ran out, on the device or on the host."""
+    import torch  # noqa: PLC0415 - no-op points do without it
+
+    text = str(error)
+    if _NO_ENGINE in text and torch.cuda.is_initialized():
+        return torch.cuda.memory_stats().get("num_ooms", 0) > 0
+    return isinstance(error, MemoryError) or any(words in text for words in _NO_MEMORY)
+
+
+def is_missing_operator(error: BaseException) -> bool:
+    """Say whether an exception means that an operator lacks this dtype or device."""
+    return any(text in str(error) for text in _NO_OPERATOR)

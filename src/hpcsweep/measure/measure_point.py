@@ -20,14 +20,22 @@ from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, T
 from hpcsweep.conv import backend
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.errors import first_line
-from hpcsweep.measure import compilations, convolutions, profilers, switches, torch_errors, work
-from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
+from hpcsweep.measure import compilations, convolutions, profilers, switches, work
+from hpcsweep.measure.bench_api import (
+    CannotMeasure,
+    Measurement,
+    OutOfMemory,
+    Progress,
+    is_missing_operator,
+    is_out_of_memory,
+)
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Passes, Times, Workload
+from hpcsweep.measure.operations import CannotCapture
 from hpcsweep.measure.timing import stats
 from hpcsweep.point import Point
 
@@ -285,16 +293,16 @@ def _translated_errors(rig: Rig, workload: Workload) -> Iterator[None]:
     except LibraryUnusable as error:
         raise CannotMeasure(str(error)) from error
     except (RuntimeError, MemoryError) as error:
-        if torch_errors.is_out_of_memory(error):
+        if is_out_of_memory(error):
             peak = rig.memory.peak()
             limit = rig.memory.limit()
             workload.forget()
             raise OutOfMemory(peak, limit, first_line(error)) from error
-        if isinstance(error, torch_errors.CannotCapture):
+        if isinstance(error, CannotCapture):
             workload.forget()
             raise CannotMeasure(str(error), spoiled=True) from error
         cannot = workload.cannot
-        if torch_errors.is_missing_operator(error) or any(text in str(error) for text in cannot):
+        if is_missing_operator(error) or any(text in str(error) for text in cannot):
             lines = str(error).splitlines()  # of which the first may be a mere heading
             telling = (line for line in lines if any(words in line for words in cannot))
             raise CannotMeasure(next(telling, lines[0])) from error

@@ -4,6 +4,10 @@ Matrix products and convolutions count, by torch's formulas; where torch has non
 that are added up, bilinear forms, recurrent layers of libraries), by those here. A convolution is
 any operator with "conv" in its name, also a quantized, fused or custom one. Its work may be
 unknown.
+
+The dispatcher also names the operator for which no CUDA graph can hold a pass. While a stream is
+captured nothing runs, so whatever waits for a result, or copies from memory of the host, is
+refused. CUDA's own message names no operator.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from hpcsweep import sources
 from hpcsweep.conv.tensors import tensors_in
+from hpcsweep.errors import first_line
 
 _ATEN: Final = torch.ops.aten
 _IN_PLACE: Final = frozenset(
@@ -57,6 +63,13 @@ _PRODUCTS: Final[Mapping[Any, Callable[..., int]]] = {
 }
 # Libraries whose operators take an input and filters alone; `conv_tbc` has other dimensions.
 _KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv_tbc)")
+_SYNCHRONIZING: Final = "synchronizing"  # in torch's error of `set_sync_debug_mode`
+_COPIES: Final = "data goes between host and GPU"
+_MEANS: Final[Mapping[str, str]] = {
+    "aten::is_nonzero": "a branch asks for a value",
+    "aten::to": _COPIES,
+    "aten::copy_": _COPIES,
+}
 
 
 @dataclass(frozen=True)
@@ -222,3 +235,55 @@ def kind_of(func: Any) -> tuple[Any, str, bool]:  # noqa: ANN401 - an operator
     if products is not None:
         return lambda *args, **_: 2 * products(*args), "", computes
     return flop_registry.get(operator), "", computes
+
+
+class CannotCapture(RuntimeError):
+    """A pass that runs cannot be captured; CUDA, or torch's allocator, may be of no use then."""
+
+
+class _LastOperator(TorchDispatchMode):
+    """Notes the name of the last operator that began."""
+
+    name = ""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        """Run an operator."""
+        self.name = func.name().partition(".")[0]
+        return func(*args, **(kwargs or {}))
+
+
+def not_captured(run: Callable[[], object], raised: RuntimeError) -> CannotCapture:
+    """Return the error of a pass that was refused with `raised`; run it once more to find out."""
+    first: BaseException = raised  # that of the pass: the end of the capture fails after it, too
+    while isinstance(first.__context__, RuntimeError):
+        first = first.__context__
+    operator = _that_synchronizes(run)
+    means = f" ({_MEANS[operator]})" if operator in _MEANS else ""
+    why = f"{type(first).__name__}: {first_line(first)}"
+    if operator:
+        why = f"{operator} synchronizes{means}"
+    where = ", ".join(filter(None, (why, sources.own_line(first))))
+    return CannotCapture(
+        f"the network cannot be captured as a CUDA graph: {where}; take `launch: eager`"
+    )
+
+
+def _that_synchronizes(run: Callable[[], object]) -> str:
+    """Return the first operator of an eager pass that waits for the GPU; empty without one."""
+    last = _LastOperator()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with last:
+            run()
+    except Exception as error:  # noqa: BLE001 - after a failed capture nothing is sure
+        return last.name if _SYNCHRONIZING in str(error) else ""
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return ""

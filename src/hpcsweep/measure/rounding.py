@@ -35,7 +35,8 @@ from hpcsweep.catalog import algorithms
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.errors import first_line
-from hpcsweep.measure import switches, torch_errors
+from hpcsweep.measure import switches
+from hpcsweep.measure.bench_api import is_out_of_memory
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def is_partial(verdict: Exactness) -> bool:
 
 def why_not(error: Exception) -> str:
     """Return what `Exactness.reason` says of a comparison that failed."""
-    if torch_errors.is_out_of_memory(error):
+    if is_out_of_memory(error):
         return "no memory to compare it"
     _log.warning("not compared: %s", error)
     return f"not compared: {first_line(error)}"

@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hpcsweep.errors import HpcsweepError, UsageError, first_line, suggest
-from hpcsweep.measure import model_builder, switches, torch_errors
-from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure import model_builder, switches
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory, is_out_of_memory
 from hpcsweep.measure.data import downloads
 from hpcsweep.point import Point
 from hpcsweep.processes import die_with_parent
@@ -71,7 +71,7 @@ class OwnDataset(Dataset[Any]):
             sizes = tuple(image.shape)
             number = operator.index(label)
         except Exception as error:
-            if isinstance(error, _OWN_WORDS) or torch_errors.is_out_of_memory(error):
+            if isinstance(error, _OWN_WORDS) or is_out_of_memory(error):
                 raise
             told = f"raised {words(error)}; an item is (image, label), a tensor and a class number"
             raise UsageError(f"{where} {told}") from error
@@ -291,7 +291,7 @@ def _from_factory(path: str, point: Point) -> Data:
         with switches.kept(path):
             data = model_builder.load_factory("dataset", path)(point)
     except Exception as error:  # the user's module may raise anything
-        if isinstance(error, _OWN_WORDS) or torch_errors.is_out_of_memory(error):
+        if isinstance(error, _OWN_WORDS) or is_out_of_memory(error):
             raise
         raise UsageError(f"dataset '{path}': raised {words(error)}") from error
     if not isinstance(data, Data):

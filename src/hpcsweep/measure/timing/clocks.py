@@ -24,7 +24,7 @@ from typing import Final
 import torch
 from torch.cuda import Event
 
-from hpcsweep.measure import torch_errors
+from hpcsweep.measure.operations import not_captured
 from hpcsweep.measure.timing import loop, stats
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
@@ -288,7 +288,7 @@ def capture(
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise torch_errors.not_captured(run, error) from error
+        raise not_captured(run, error) from error
 
     def replay() -> object:
         graph.replay()
