@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.measure.machine import gpu_telemetry, provenance
+from hpcsweep.measure.machine import drivers, provenance
+from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.version import __version__
 
 PRETENDED: Final = "pretended"  # the kind of a device that is not there
@@ -19,17 +20,21 @@ _NVML: Final = (
 )
 
 
-def watch(*known: int) -> gpu_telemetry.Telemetry:
-    """Return the telemetry of the GPU, as the bench has it; `known` processes may use it, too."""
+def driver(*known: int) -> Driver | None:
+    """Return what reads the state of the GPU, as the bench does; `known` may use it, too."""
     device = provenance.device("cuda")
     index = provenance.driver_index(device.torch_device.index)
-    return gpu_telemetry.watch(device.uuid, index, frozenset({os.getpid(), *known}))
+    try:
+        return drivers.find(device.uuid, index, frozenset({os.getpid(), *known}), device.bus)
+    except NoDriver:
+        return None
 
 
 def collect(*, pretended: bool) -> dict[str, Any]:
     """Return device, driver, software and clocks; what nobody tells is left out."""
     device = provenance.device("cuda")
-    told = watch().provenance()
+    nvml = driver()
+    told = nvml.provenance() if nvml else {}
     properties = torch.cuda.get_device_properties(device.torch_device)
     found: dict[str, Any] = {
         "kind": PRETENDED if pretended else "cuda",

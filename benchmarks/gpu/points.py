@@ -108,7 +108,7 @@ def _in_its_place(one: Point, bench: Bench) -> tuple[Row, list[Row]]:
 
 def _measured_alone(one: Point) -> tuple[Row, list[Row]]:
     """Return the rows of a point; the process that waits for them is no stranger on the GPU."""
-    bench = on_device("inference", "cuda", environment.watch(os.getppid()))
+    bench = on_device("inference", "cuda", environment.driver(os.getppid()))
     measured = bench.measure(one)
     return measured.row, measured.layers
 

@@ -11,7 +11,10 @@ import torch
 from benchmarks.gpu import environment, points
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import OutOfMemory
+from hpcsweep.measure.checks import energy
+from hpcsweep.measure.checks.telemetry import TelemetryCheck
 from hpcsweep.measure.machine import provenance
+from hpcsweep.measure.machine.provenance import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +27,7 @@ FREE: Final = "free"
 HEAVY: Final = "heavy batch"
 _SPARED: Final = 24 << 20  # bytes that the point may have
 _POWER_S: Final = 3.0
+_NONE: Any = None  # the check looks at no network
 _LOOK_S: Final = 0.02  # NVML's power changes no faster
 
 
@@ -61,7 +65,8 @@ def _crowded(bench: Bench, lab: Lab) -> dict[str, Any]:
 
 def _energy(lab: Lab) -> dict[str, Any]:
     """Hold the energy counter against power that is integrated, under a heavy batch."""
-    watch = environment.watch()
+    rig = Rig("cuda", environment.driver())
+    looks = TelemetryCheck(rig)
     with torch.inference_mode():
         network = model_builder.build_float32(lab.options.model).cuda()
         image = torch.randn(lab.options.heavy, 3, lab.options.size, lab.options.size, device="cuda")
@@ -71,11 +76,15 @@ def _energy(lab: Lab) -> dict[str, Any]:
             torch.cuda.synchronize()
 
         one_pass()
-        watch.begin()
-        row = watch.energy_of(one_pass, torch.cuda.synchronize)
-        facts = {"energy_j": row.get("energy_j"), **integrated(one_pass, _power())}
-        watch.sample()
-    return {**facts, "reasons": watch.cells().throttle_reasons}
+        looks.settled(_NONE)
+        cells = None
+        if rig.driver is not None:
+            cells = energy.energy_cells(
+                energy.passes_with_counter(rig.driver, one_pass, rig.wait, 5)
+            )
+        facts = {"energy_j": cells and cells.energy_j, **integrated(one_pass, _power())}
+        looks.look()
+    return {**facts, "reasons": looks.after(_NONE, _NONE, _NONE).cells.throttle_reasons}
 
 
 def _power() -> Callable[[], float]:

@@ -9,7 +9,7 @@ from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.conv.reference import reference_backend
 from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.measure.checks.algorithm import use
-from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+from hpcsweep.measure.machine.drivers import Reading
 from hpcsweep.measure.workloads.training import training_network
 from hpcsweep.measure.workloads.training.trainer import Trainer
 from hpcsweep.point import Point
@@ -29,21 +29,39 @@ def cells_of(algorithm, shapes, choices, means=None):
     return {name: getattr(cells, name) for name in cells.declared}
 
 
-class Throttled(Telemetry):
-    """A GPU that is throttled during the first so many measurements."""
+class FakeDriver:
+    """What reads a GPU that tells nothing."""
+
+    def read(self):
+        """Return the state."""
+        return Reading()
+
+    def energy_j(self):
+        """Return no counter."""
+
+    def others(self):
+        """Return no neighbours."""
+        return []
+
+    def provenance(self):
+        """Return no constants."""
+        return {}
+
+
+class Throttled(FakeDriver):
+    """A GPU that is throttled until it has rested so many times."""
 
     def __init__(self, times):
-        """Be throttled so many times."""
-        super().__init__()
-        self.left = times + 1  # a measurement begins before it is judged
+        """Need so many rests."""
+        self.left = times
 
-    def begin(self):
-        """Count the measurements."""
+    def rest(self, _seconds):
+        """Cool down."""
         self.left -= 1
 
-    def flags(self):
-        """Tell."""
-        return ["throttled"] if self.left > 0 else []
+    def read(self):
+        """Return the reasons for a low clock: heat, or none."""
+        return Reading(reasons=0x40 if self.left > 0 else 0)
 
 
 def lying(monkeypatch, algorithm, convolve):

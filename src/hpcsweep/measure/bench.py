@@ -13,7 +13,7 @@ from hpcsweep.measure.workloads.command import Command
 from hpcsweep.measure.workloads.noop import Noop
 
 if TYPE_CHECKING:
-    from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+    from hpcsweep.measure.machine.drivers import Driver
     from hpcsweep.measure.measure_point import PointBench
 
 
@@ -36,17 +36,21 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
     """
     # ruff: noqa: PLC0415 - these load torch, which a worker of no-op points can do without
     from hpcsweep.measure.machine import fit
+    from hpcsweep.measure.machine.drivers import NoDriver
 
     sources.look_in(run.get("search_path", ()))
     device = fit.device_for(run)
     if device.type != "cuda":
         return on_device(workload, device.type)
-    watched = fit.telemetry_of(device)
-    fit.check_neighbours(watched)
-    return on_device(workload, device.type, watched)
+    try:
+        driver = fit.driver_of(device)
+    except NoDriver:  # what only a driver tells stays empty
+        return on_device(workload, device.type)
+    fit.check_neighbours(driver)
+    return on_device(workload, device.type, driver)
 
 
-def on_device(workload: str, device: str = "cpu", telemetry: Telemetry | None = None) -> PointBench:
+def on_device(workload: str, device: str = "cpu", driver: Driver | None = None) -> PointBench:
     """Return the bench of a workload on the current device of a type: cpu, cuda or mps."""
     from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
@@ -58,4 +62,4 @@ def on_device(workload: str, device: str = "cpu", telemetry: Telemetry | None = 
     }
     if workload not in workloads:
         raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(workloads)}")
-    return PointBench(workloads[workload], device, telemetry)
+    return PointBench(workloads[workload], device, driver)

@@ -32,7 +32,7 @@ from hpcsweep.measure.bench_api import (
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import provenance
-from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+from hpcsweep.measure.machine.drivers import Driver
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Passes, Times, Workload
 from hpcsweep.measure.operations import CannotCapture
@@ -49,10 +49,10 @@ class PointBench:
     """Measures the points of one workload on one device."""
 
     def __init__(
-        self, workload: type[Workload], device: str = "cpu", telemetry: Telemetry | None = None
+        self, workload: type[Workload], device: str = "cpu", driver: Driver | None = None
     ) -> None:
         """Use the current device of a type: cpu, cuda or mps."""
-        self.rig = Rig(device, telemetry)
+        self.rig = Rig(device, driver)
         self.workload = workload(self.rig)
         self.backend = backend.choose(self.rig.device.type)
         if self.rig.device.type == "cuda":
@@ -64,7 +64,7 @@ class PointBench:
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        return provenance.environment(self.rig.device, self.rig.telemetry)
+        return provenance.environment(self.rig.device, self.rig.driver)
 
     @property
     def history(self) -> dict[str, Any]:

@@ -1,17 +1,22 @@
-"""AMD's driver by recorded readings: a stand-in for the package amdsmi, for there is no such GPU.
+"""The drivers of GPUs by stand-ins for their packages: such GPUs cannot be had everywhere.
 
-Names, units and "N/A" are those of amdsmi 7.0.2; the milliwatts are of four dies on two boards.
+Names, units and "N/A" of AMD are those of amdsmi 7.0.2; the milliwatts are of four dies on two
+boards.
 """
 
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from hpcsweep.measure.machine import drivers, gpu_telemetry
+import pretendgpu
+from fakenvml import FakeNvml, running
+from hpcsweep.measure.checks.telemetry import TelemetryCheck
+from hpcsweep.measure.machine import drivers
 
 _RECORDED_MW = [89000, 0, 93000, 0]
 _COUNTED = [10_000_000, 0, 20_000_000, 0]
@@ -87,10 +92,14 @@ def _die(index, smi=None):
 
 
 def _cells(index, smi=None):
-    watch = gpu_telemetry.Telemetry(_die(index, smi))
-    watch.begin()
-    watch.sample()
-    return watch.cells()
+    return _found(_die(index, smi)).cells
+
+
+def _found(driver):
+    watch = TelemetryCheck(SimpleNamespace(driver=driver))
+    watch.settled(None)
+    watch.look()
+    return watch.after(None, None, None)
 
 
 def test_the_first_die_tells_the_power_of_its_board_and_the_second_one_none():
@@ -103,7 +112,6 @@ def test_the_energy_counter_is_in_joules_and_missing_on_a_second_die():
     """Steps of 15.3 microjoules; where it is missing no pass is run for it."""
     assert [_die(die).energy_j() for die in range(4)] == [153.0, None, 306.0, None]
     assert _die(0).provenance()["energy_resolution_uj"] == 15.3
-    assert not gpu_telemetry.Telemetry(_die(1)).counts_energy
 
 
 def test_a_gpu_of_one_die_tells_its_own_power():
@@ -135,10 +143,8 @@ def test_the_other_readings_are_each_dies_own():
 )
 def test_throttling_is_told_in_the_words_of_nvml(status, reasons, flags):
     """Bits of amdgpu_smu.h: power and current, heat, others; all of them set means not told."""
-    watch = gpu_telemetry.Telemetry(_die(0, _StandIn(status=status)))
-    watch.begin()
-    watch.sample()
-    assert (watch.cells().throttle_reasons, watch.flags()) == (reasons, flags)
+    found = _found(_die(0, _StandIn(status=status)))
+    assert (found.cells.throttle_reasons, [*found.raised()]) == (reasons, flags)
 
 
 def test_what_is_refused_or_not_available_stays_empty():
@@ -196,3 +202,75 @@ def test_rocms_own_folder_is_searched_and_a_package_without_its_library_is_no_dr
     found = drivers.find(None, 0, frozenset(), "0000:c1:00.")
     assert found.energy_j() == 153.0
     assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("listed", "others"),
+    [((), []), ((7,), []), ((7, 40), [40]), ((4711,), []), ((4711, 4712), [4712])],
+)
+def test_a_container_is_no_neighbour_of_itself(listed, others):
+    """There the driver tells the host's number of this very process, or tells nothing."""
+    nvml = FakeNvml(nvmlDeviceGetComputeRunningProcesses=[running(*listed)])
+    assert drivers.nvml(nvml, None, 0, frozenset({7})).others() == others
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (("nvmlDeviceGetHandleByUUID",), "GPU-1234"),
+        (("nvmlDeviceGetHandleByPciBusId",), "GPU-1234"),
+        (("nvmlDeviceGetHandleByIndex",), "GPU-1234"),
+        (("nvmlDeviceGetHandleByIndex",), "GPU-5678"),
+        ((), ""),
+    ],
+)
+def test_a_gpu_is_found_by_uuid_else_by_bus_else_by_index(answers, told):
+    """A driver may refuse each; the GPU of the index must not tell another UUID."""
+    nvml = FakeNvml(nvmlDeviceGetUUID=[told])
+    for name in ("ByUUID", "ByPciBusId", "ByIndex"):
+        whole = f"nvmlDeviceGetHandle{name}"
+        nvml.answers[whole] = [whole if whole in answers else None]
+    if told == "GPU-1234":
+        drivers.nvml(nvml, told, 0, frozenset(), "0000:c1:00.").others()
+        assert nvml.asked == answers
+        return
+    with pytest.raises(drivers.NoDriver, match="does not find this GPU: Not Supported"):
+        drivers.nvml(nvml, "GPU-1234", 0, frozenset(), "0000:c1:00.")
+
+
+def test_without_a_driver_the_reason_is_told(monkeypatch):
+    """NVML does not start, or the package is not there."""
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(nvmlInit=[None]))
+    with pytest.raises(drivers.NoDriver, match=r"^NVML does not start \(Not Supported\): see what"):
+        drivers.find("GPU-1", 0, frozenset(), "")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    install = r"^nvidia-ml-py is not installed: pip install 'hpcsweep\[nvidia\]'$"
+    with pytest.raises(drivers.NoDriver, match=install):
+        drivers.find("GPU-1", 0, frozenset(), "")
+
+
+_ASKS = """
+from hpcsweep.measure.machine import drivers
+found = drivers.find(None, 0, frozenset(), "")
+print(found.others(), found.read().clock_mhz)
+"""
+
+
+@pytest.mark.parametrize("failing", ["nvmlDeviceGetComputeRunningProcesses_v3=13", None])
+def test_a_driver_that_lacks_a_function_tells_the_rest(pretend_gpu, tmp_path, failing):
+    """The library answers with that status, or has no such symbol: pynvml's own classes of errors.
+
+    The older function of the same meaning is asked instead.
+    """
+    folders = pretend_gpu.folder
+    if failing is None:
+        source = pretendgpu.SOURCES / "nvml.c"
+        hidden = "-DnvmlDeviceGetComputeRunningProcesses_v3=hidden"
+        library = tmp_path / "libnvidia-ml.so.1"
+        built = ["gcc", "-shared", "-fPIC", "-w", hidden, source, "-o", library, "-lpthread"]
+        subprocess.run(built, check=True)
+        folders = f"{tmp_path}:{folders}"
+    more = {"PRETEND_FAIL": failing or "", "LD_LIBRARY_PATH": str(folders)}
+    done = pretend_gpu.run(sys.executable, "-c", _ASKS, **more)
+    assert (done.returncode, done.stdout.strip()) == (0, "[] 1980"), done.stderr

@@ -14,14 +14,12 @@ import torch
 import pretendgpu
 from hpcsweep.errors import Occupied, Refused
 from hpcsweep.measure.machine import fit, provenance
-from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 
 
-class _Neighbours(Telemetry):
+class _Neighbours:
     """A GPU on which others compute for some looks."""
 
     def __init__(self, looks):
-        super().__init__()
         self.looks = looks
 
     def others(self):

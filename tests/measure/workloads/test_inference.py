@@ -298,8 +298,9 @@ def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
 @pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
 def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
     """The row is the second try's, the first one's median stays; throttled twice is flagged."""
-    monkeypatch.setattr(pipeline, "COOLING_S", 0.0)
-    bench = on_device("inference", "cpu", Throttled(times))
+    gpu = Throttled(times)
+    monkeypatch.setattr(pipeline.time, "sleep", gpu.rest)
+    bench = on_device("inference", "cpu", gpu)
     done = bench.measure(point())
     assert done.row["throttled_median_ms"] > 0
     assert ("throttled" in done.row["flags"]) == flagged

@@ -21,8 +21,8 @@ import torch
 from hpcsweep.catalog import gpus
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.errors import GpuFails, NoCodeForGpu, Occupied, Refused, first_line
-from hpcsweep.measure.machine import gpu_telemetry, provenance
-from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+from hpcsweep.measure.machine import drivers, provenance
+from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.measure.machine.provenance import Device
 
 _NEIGHBOUR_SECONDS: Final = 10.0  # a killed worker may stay on the GPU for some seconds
@@ -101,16 +101,20 @@ def check_slice(name: str, pattern: str) -> None:
         )
 
 
-def telemetry_of(device: Device) -> Telemetry:
-    """Return the telemetry of a GPU that this process uses."""
+def driver_of(device: Device) -> Driver:
+    """Return what reads the state of a GPU that this process uses.
+
+    Raises:
+        NoDriver: nothing reports it.
+    """
     index = provenance.driver_index(device.torch_device.index)
-    return gpu_telemetry.watch(device.uuid, index, frozenset({os.getpid()}), device.bus)
+    return drivers.find(device.uuid, index, frozenset({os.getpid()}), device.bus)
 
 
-def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
+def check_neighbours(driver: Driver, sleep: Callable[[float], object] = time.sleep) -> None:
     """Refuse a GPU that another process still uses after ten seconds."""
     waited = 0.0
-    while others := telemetry.others():
+    while others := driver.others():
         if waited >= _NEIGHBOUR_SECONDS:
             raise Refused(
                 f"another process is on this GPU (pid {', '.join(map(str, others))}): ask for the "
@@ -278,7 +282,11 @@ def _gpu_report() -> dict[str, str]:
     facts = {"gpu": f"{device.name} ({chip(device)}), code for {code}"}
     if wrong:
         return facts | {"refused": wrong.what, "do": wrong.remedy}
-    return facts | {"lacking": telemetry_of(device).lacking}
+    try:
+        driver_of(device)
+    except NoDriver as error:
+        return facts | {"lacking": str(error)}
+    return facts
 
 
 if __name__ == "__main__":

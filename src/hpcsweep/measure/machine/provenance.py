@@ -17,7 +17,7 @@ from hpcsweep.catalog.row_records import MachineCells
 from hpcsweep.environment import of_slurm, readable
 from hpcsweep.measure import caches
 from hpcsweep.measure.machine import peak_memory
-from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+from hpcsweep.measure.machine.drivers import Driver
 from hpcsweep.measure.timing import lanes
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
@@ -39,12 +39,12 @@ class Device:
 
 
 class Rig:
-    """A device, its memory, a function that waits until it is idle, and a GPU's telemetry."""
+    """A device, its memory, a function that waits until it is idle, and a GPU's driver."""
 
-    def __init__(self, kind: str = "cpu", telemetry: Telemetry | None = None) -> None:
+    def __init__(self, kind: str = "cpu", driver: Driver | None = None) -> None:
         """Use the current device of a kind: cpu, cuda or mps."""
         self.device = device(kind)
-        self.telemetry = telemetry
+        self.driver = driver
         self.memory = peak_memory.watch(self.device.torch_device)
         self.wait = lanes.synchronizer(self.device.torch_device)
 
@@ -85,16 +85,16 @@ def driver_index(index: int) -> int:
         return index
 
 
-def environment(device: Device, telemetry: Telemetry | None = None) -> dict[str, Any]:
+def environment(device: Device, driver: Driver | None = None) -> dict[str, Any]:
     """Return the description of machine and software; `row` has the cells of every row."""
-    driver = telemetry.provenance() if telemetry else {}
+    constants = driver.provenance() if driver else {}
     return {
-        "row": vars(row_cells(device, driver)),
+        "row": vars(row_cells(device, constants)),
         "python": platform.python_version(),
         "executable": sys.executable,
         "argv": sys.argv,
         "host": _host(),
-        "device": _gpu(device) | driver
+        "device": _gpu(device) | constants
         if device.type == "cuda"
         else {"type": device.type, "name": device.name},
         "software": _software(),
