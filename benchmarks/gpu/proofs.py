@@ -14,7 +14,7 @@ from hpcsweep import catalog
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice
-from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.libraries import cudnn_plans
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure import model_builder, rounding, switches
 from hpcsweep.measure.rounding import Arithmetic
@@ -82,12 +82,12 @@ def tried(backend: Backend, name: str, shape: ConvShape) -> dict[str, Any]:
     }
 
 
-def _engines(told: cudnn_graph.Graphs | None, shape: ConvShape) -> list[str] | None:
+def _engines(told: cudnn_plans.Graphs | None, shape: ConvShape) -> list[str] | None:
     """Return the engines of a shape, as they are told without the device; None: nobody tells."""
     return told and [f"eng{one['engine']}" for one in told.ask(shape)["engines"]]
 
 
-def _told_before() -> cudnn_graph.Graphs | None:
+def _told_before() -> cudnn_plans.Graphs | None:
     """Return what answers for this GPU from its data sheet, as before the queue."""
     name = torch.cuda.get_device_name()
     short = next(
@@ -95,7 +95,7 @@ def _told_before() -> cudnn_graph.Graphs | None:
     )
     properties = gpus.cudnn_properties(short)
     try:
-        return cudnn_graph.Graphs.of(cudnn_graph.load(), properties) if properties else None
+        return cudnn_plans.Graphs.of(cudnn_plans.load(), properties) if properties else None
     except Exception as error:  # noqa: BLE001 - the plans are there without it
         print(f"support is not told before: {reason(error)}", flush=True)
         return None

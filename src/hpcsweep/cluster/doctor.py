@@ -33,7 +33,7 @@ _MIN_FREE_GB: Final = 1.0  # with less, a sweep with samples may end on a full d
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 # bytes that are read of what may be a script: wrappers of a container are short, interpreters long
 _SCRIPT: Final = 1 << 16
-_PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_graph"
+_PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_plans"
 _CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")  # of an exception, before its words, in a trace
 
 

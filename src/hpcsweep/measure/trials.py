@@ -35,7 +35,7 @@ from torch import nn
 from hpcsweep import processes, sources
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.conv.backend import LibraryUnusable
-from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.libraries import cudnn_plans
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import convolutions, model_builder
@@ -214,9 +214,9 @@ def _engines(
     """Return the version of `cudnn`, and by device and convolution the `engines` that it has."""
     found: dict[str, dict[str, Any]] = {}
     try:
-        library = cudnn_graph.load()
+        library = cudnn_plans.load()
         for gpu, properties in devices.items():
-            graphs = cudnn_graph.Graphs.of(library, properties)
+            graphs = cudnn_plans.Graphs.of(library, properties)
             found[gpu] = {}
             for key, shape in convolutions.items():
                 found[gpu][key] = graphs.ask(ConvShape(**shape))

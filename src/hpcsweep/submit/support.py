@@ -1,7 +1,7 @@
 """Tells which algorithms cuDNN has for a sweep's convolutions on a GPU, before the queue.
 
 The libcudnn of this Python answers, in a process of its own, for devices whose properties it is
-given (see `conv.libraries.cudnn_graph`); its answers are kept in the user's cache. Engines, plans
+given (see `conv.libraries.cudnn_plans`); its answers are kept in the user's cache. Engines, plans
 and the heuristic are told exactly, Winograd and FFT by the engines' notes. The GEMM family and
 `direct` have no counterpart among engines, and the calls that hpcsweep makes for all of these names
 may reach what no engine does. So their cells say what only the node can tell, and never yes.

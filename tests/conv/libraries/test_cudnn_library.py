@@ -56,6 +56,21 @@ def test_every_value_is_that_of_the_headers(header):
         assert {value // 1000 for value in of_kind} == {kind}
 
 
+def test_every_number_is_that_of_the_header(header):
+    """Descriptors, types, attributes, notes and the heuristic's mode."""
+    for names, stem, tail in (
+        (cudnn_library.DESCRIPTORS, "CUDNN_BACKEND_", "_DESCRIPTOR"),
+        (cudnn_library.TYPES, "CUDNN_TYPE_", ""),
+        ({n: v for n, (v, _) in cudnn_library.ATTRIBUTES.items()}, "CUDNN_ATTR_", ""),
+        ({n: v for v, n in enumerate(cudnn_library.NOTES)}, "CUDNN_NUMERICAL_NOTE_", ""),
+        ({"MODE_A": cudnn_library.HEUR_MODE_A}, "CUDNN_HEUR_", ""),
+    ):
+        for name, value in names.items():
+            found = re.search(rf"\b{stem}{name}{tail}\s*=\s*(\d+)", header)
+            assert found, name
+            assert int(found[1]) == value, name
+
+
 def _kind(parameter):
     """Return how a C parameter is passed: int, size, pointer to int or size, or an address."""
     text = re.sub(r"\bconst\b", "", parameter)
@@ -103,10 +118,10 @@ def test_the_real_library_tells_its_version_and_is_loaded_once(real):
 
 def test_a_parameter_that_cudnn_refuses_is_a_typed_error_with_its_words(real):
     """A stride of 0 and an unheard-of type."""
-    descriptor = Descriptor(real, "cudnn", "Convolution")
+    descriptor = Descriptor(real, "cudnnCreateConvolutionDescriptor")
     with pytest.raises(CudnnError, match=r"cudnnSetConvolution2dDescriptor: CUDNN_STATUS"):
         real.call("cudnnSetConvolution2dDescriptor", descriptor, 0, 0, 0, 0, 1, 1, 1, 0)
-    tensor = Descriptor(real, "cudnn", "Tensor")
+    tensor = Descriptor(real, "cudnnCreateTensorDescriptor")
     with pytest.raises(CudnnError):
         real.call("cudnnSetTensor4dDescriptorEx", tensor, 99, 1, 1, 1, 1, 1, 1, 1, 1)
 

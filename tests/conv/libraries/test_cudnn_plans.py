@@ -1,7 +1,8 @@
-"""Engines and plans of cuDNN: described, named, refused by the real front-end, run by a stand-in.
+"""Engines and plans of cuDNN: told by the real library, run by a stand-in.
 
-The front-end lists and builds the plans of a device that is not here. Only running needs a GPU:
-the stand-in convolves on the host, at the addresses it is given.
+The graph interface and the front-end answer for GPUs that are not here; the front-end builds plans
+for them, too. Only running needs a GPU: the stand-in convolves on the host, at the addresses it is
+given.
 """
 
 from __future__ import annotations
@@ -17,19 +18,26 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep import environment
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.libraries import cudnn_graph
-from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
+from hpcsweep.conv.libraries import cudnn_library, cudnn_plans
+from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnGraph
+from hpcsweep.conv.libraries.cudnn_plans import FrontEnd, Graphs
 from hpcsweep.conv.libraries.driver import NotSupported, Problem
 from hpcsweep.conv.proof import profiled_passes
 from hpcsweep.conv.proof.evidence import cell
 from hpcsweep.conv.shape import NHWC, ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d, assign, swap
 from hpcsweep.measure.shape_pass import shape_pass
+from paths import FACTS
 
-cudnn = pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+try:
+    import cudnn
+except ImportError:
+    cudnn = None
+with_front_end = pytest.mark.skipif(cudnn is None, reason="nvidia-cudnn-frontend is not installed")
 SHAPE = ConvShape(1, 64, 14, 14, 64, 3, 3, 1, 1, 1, 1)
 as_in_9_26 = pytest.mark.skipif(
     torch.backends.cudnn.version() != 92600, reason="cuDNN 9.26 refuses these plans"
@@ -66,6 +74,11 @@ class _Graph:
     def deselect_numeric_notes(self, notes):
         self._log.append(("deselected", [note.name for note in notes]))
         self._graph.deselect_numeric_notes(notes)
+
+    def get_workspace_size_plan_at_index(self, index):
+        size = self._graph.get_workspace_size_plan_at_index(index)
+        self._log.append(("size", self._graph.get_plan_name_at_index(index), size))
+        return size
 
     def execute_plan_at_index(self, tensors, workspace, index, handle):
         self._log.append(("ran", self._graph.get_plan_name_at_index(index), handle))
@@ -122,11 +135,13 @@ class _Module:
 @pytest.fixture
 def told_of(monkeypatch, real):
     """Return what lets the back-end take the stand-in for the front-end on a GPU."""
+    if cudnn is None:
+        pytest.skip("nvidia-cudnn-frontend is not installed")
 
     def tell(gpu):
         found = _Module(gpu)
-        library = cudnn_graph.CudnnGraph(real.path)
-        graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties(gpu))
+        library = CudnnGraph(real.path)
+        graphs = Graphs.of(library, gpus.cudnn_properties(gpu))
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # a point may have left it
         monkeypatch.setattr(FrontEnd, "module", found)
         monkeypatch.setattr(
@@ -153,7 +168,7 @@ def problem(algorithm="heuristic", shape=SHAPE, way=Direction.FORWARD, **more):
 def test_the_front_end_names_the_plans_that_the_graph_interface_names(module, real, dtype, layout):
     """Two ways to ask one library: the same engines and knobs, in the same order."""
     shape = replace(SHAPE, dtype=dtype, layout=layout)
-    graphs = cudnn_graph.Graphs.of(cudnn_graph.CudnnGraph(real.path), gpus.cudnn_properties("l40"))
+    graphs = Graphs.of(CudnnGraph(real.path), gpus.cudnn_properties("l40"))
     told = graphs.ask(shape)
     names = FrontEnd("9").names(problem(shape=shape), 0, 5)
     listed, engines = told["heuristic"][:5], told["engines"]
@@ -176,9 +191,9 @@ def test_a_plan_is_found_by_its_full_name_and_an_engine_by_its_number(module):
     front_end = FrontEnd("9.26.0")
     for name in front_end.names(problem(), 0, 4)[:6]:
         found = front_end.plan(problem(f"{name}@9.1.0"), 0)  # found with another version
-        assert found.name_and_notes[0] == name
+        assert found.name == name
         assert found.call == f"cudnnGraphExecute:{name}"
-        assert found.workspace_bytes == found.graph.get_workspace_size_plan_at_index(found.index)
+        assert module.log[-1] == ("size", name, found.workspace_bytes)
     assert front_end.plan(problem("eng12"), 0).notes == "WINOGRAD WINOGRAD_TILE_4x4"
 
 
@@ -197,10 +212,11 @@ def test_a_plan_that_is_not_there_is_refused_with_both_versions(module, name, wo
         FrontEnd("9.26.0").plan(problem(name), 0)
 
 
+@with_front_end
 def test_engines_of_a_shape_are_asked_for_once_however_many_plans_it_has(monkeypatch, real):
     """Each time cuDNN would try to build every engine, for 50 ms or more."""
-    library = cudnn_graph.CudnnGraph(real.path)
-    graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties("l40"))
+    library = CudnnGraph(real.path)
+    graphs = Graphs.of(library, gpus.cudnn_properties("l40"))
     asked = []
 
     class Counting:
@@ -208,7 +224,7 @@ def test_engines_of_a_shape_are_asked_for_once_however_many_plans_it_has(monkeyp
             asked.append(shape)
             return graphs.ask(shape)
 
-    monkeypatch.setattr(cudnn_graph.Graphs, "here", lambda _library, _device: Counting())
+    monkeypatch.setattr(Graphs, "here", lambda _library, _device: Counting())
     monkeypatch.setattr(FrontEnd, "module", _Module())
     front_end = FrontEnd("9.26.0")
     for name in front_end.names(problem(), 0, 3)[:3]:
@@ -329,9 +345,125 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         FrontEnd("9").plan(problem(), 0)
 
 
+@with_front_end
 def test_without_a_gpu_the_real_front_end_makes_no_handle():
     """The error says which library, and why."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(LibraryUnusable, match="cuDNN finds no NVIDIA GPU here"):
         FrontEnd("9").plan(problem(), 0)
+
+
+REAL = FACTS / "cudnn"
+SHAPES = [
+    ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1),
+    ConvShape(8, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3),
+    ConvShape(1, 256, 14, 14, 1024, 1, 1),
+]
+
+
+@pytest.fixture(scope="module")
+def library(real):
+    """Return the graph interface of the libcudnn of torch's own wheel."""
+    return CudnnGraph(real.path)
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100", "l40", "h100"])
+def test_a_device_that_another_hand_typed_has_the_same_answers(library, gpu):
+    """Its properties are those of public sheets, as are the table's."""
+    typed = Graphs.of(library, json.loads((REAL / f"{gpu}.json").read_text()))
+    by_table = Graphs.of(library, gpus.cudnn_properties(gpu))
+    for shape in SHAPES:
+        found = typed.ask(shape)
+        assert [one["engine"] for one in by_table.ask(shape)["engines"]] == [
+            one["engine"] for one in found["engines"]
+        ]
+
+
+@pytest.mark.parametrize("gpu", gpus.known_to_cudnn())
+def test_every_gpu_of_the_table_is_one_that_cudnn_takes(library, gpu):
+    """Each has engines for a plain convolution; Winograd ends with Hopper."""
+    found = Graphs.of(library, gpus.cudnn_properties(gpu)).ask(SHAPES[0])
+    winograd = any("WINOGRAD" in one["notes"] for one in found["engines"])
+    assert found["engines"]
+    assert found["heuristic"]
+    no_winograd = {"h100", "h200"}
+    if library.version >= 92600:  # 9.19 still has it on a V100
+        no_winograd.add("v100")
+    assert winograd == (gpu not in no_winograd)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ConvShape(1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, groups=64),
+        ConvShape(1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, groups=4, dtype="bfloat16", layout=NHWC),
+        ConvShape(1, 8, 9, 7, 8, 3, 1, 1, 1, 2, 0, dilation_h=2, bias=True),
+        ConvShape(1, 8, 9, 7, 8, 3, 1, dtype="float64"),
+        ConvShape(1, 8, 2, 2, 8, 3, 3),
+    ],
+    ids=["depthwise", "grouped", "dilated", "float64", "impossible"],
+)
+def test_odd_convolutions_have_an_answer_too(library, shape):
+    """What cuDNN cannot describe has no engine."""
+    found = Graphs.of(library, gpus.cudnn_properties("a100")).ask(shape)
+    assert bool(found["engines"]) == (shape.in_h > 2)
+
+
+def test_properties_that_are_none_are_refused(library):
+    """Text that is no JSON object of a device."""
+    with pytest.raises(CudnnError):
+        Graphs.of(library, {})
+
+
+def test_a_cudnn_that_knows_only_the_gpu_that_is_here_is_told(real, monkeypatch):
+    """Before 9.8 no device can be given as JSON."""
+    monkeypatch.setenv(environment.CUDNN, real.path)
+    monkeypatch.setattr(cudnn_plans, "_TAKES_JSON", 99_900)
+    with pytest.raises(LibraryUnusable, match=r"answers only for the GPU that is here; 9\.99\.0"):
+        cudnn_plans.load()
+
+
+ASKS_A_MUTE_LIBRARY = """
+from hpcsweep.catalog import gpus
+from hpcsweep.conv.backend import LibraryUnusable
+from hpcsweep.conv.libraries import cudnn_plans
+library = cudnn_plans.load()
+h100 = gpus.cudnn_properties("h100")
+graphs = cudnn_plans.Graphs
+for ask in (lambda: graphs.of(library, h100), lambda: graphs.here(library, 0)):
+    try:
+        ask()
+    except LibraryUnusable as error:
+        print([str(error)])
+"""
+
+
+def test_a_cudnn_whose_graph_interface_is_mute_is_told_with_what_to_do(said):
+    """Its functions say "success" and answer nothing: no exception of Python's own."""
+    words = r".* at .*libcudnn\.so\.9 does not answer .*; take that of torch's wheel.*"
+    found = said(ASKS_A_MUTE_LIBRARY)
+    assert len(found) == 2
+    assert all(re.fullmatch(words, text) for (text,) in found), found
+
+
+def test_an_answer_without_a_value_is_told_as_mute(library, monkeypatch):
+    """A number that is not there, and properties that are no JSON, of descriptors that are."""
+    graphs = Graphs.of(library, gpus.cudnn_properties("h100"))
+    monkeypatch.setattr(cudnn_library.Described, "_got", lambda *_: [])
+    with pytest.raises(LibraryUnusable, match="does not answer"):
+        graphs.ask(SHAPES[0])
+    monkeypatch.setattr(CudnnGraph, "make", lambda *_, **__: graphs.device)
+    with pytest.raises(LibraryUnusable, match="does not answer"):
+        cudnn_plans.properties_here(library)
+
+
+def test_the_properties_of_this_machines_gpu_need_one(library):
+    """Without a driver cuDNN says so."""
+    if torch.cuda.is_available():
+        found = cudnn_plans.properties_here(library)
+        assert Graphs.of(library, found).ask(SHAPES[0])["engines"]
+        assert found.keys() >= {"deviceVer", "multiProcessorCount"}
+        return
+    with pytest.raises(CudnnError):
+        cudnn_plans.properties_here(library)

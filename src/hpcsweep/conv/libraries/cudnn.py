@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -61,18 +60,18 @@ def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
     operands = []
     for place, sizes in enumerate(problem.sizes):
         if place == problem.filters_at:
-            operand = Descriptor(library, NAME, "Filter")
+            operand = Descriptor(library, "cudnnCreateFilterDescriptor")
             form = cudnn_library.FORMATS[problem.layout]
             library.call("cudnnSetFilter4dDescriptor", operand, number, form, *sizes)
         else:
-            operand = Descriptor(library, NAME, "Tensor")
+            operand = Descriptor(library, "cudnnCreateTensorDescriptor")
             steps = strides(sizes, problem.layout)
             library.call("cudnnSetTensor4dDescriptorEx", operand, number, *sizes, *steps)
         operands.append(operand)
     first, second, result = operands
     if problem.way is not Direction.FORWARD:  # cuDNN takes filters or input before the gradient
         first, second = second, first
-    convolution = Descriptor(library, NAME, "Convolution")
+    convolution = Descriptor(library, "cudnnCreateConvolutionDescriptor")
     geometry = (*shape.padding, *shape.stride, *shape.dilation)
     mode = cudnn_library.CROSS_CORRELATION
     compute = cudnn_library.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
@@ -90,29 +89,6 @@ def math_type(dtype: str, *, tf32: bool) -> int:
     if dtype == "float32" and not tf32:
         return cudnn_library.FMA_MATH
     return cudnn_library.DEFAULT_MATH
-
-
-@dataclass(frozen=True)
-class CudnnPlan(Plan):
-    """An algorithm by its number, and the factors of result and previous content: 1 and 0."""
-
-    backend: Cudnn
-    forward: bool
-    number: int
-    one: Any
-    zero: Any
-
-    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
-        """Queue the convolution."""
-        if not self.forward:
-            first, second = second, first
-        of_first, of_second, convolution, result = self.descriptors
-        handle = self.backend.handle(self.device, stream)
-        operands = (of_first, first, of_second, second, convolution, self.number)
-        scratch = (workspace, self.workspace_bytes)
-        self.backend.library.call(
-            self.function, handle, self.one, *operands, *scratch, self.zero, result, out
-        )
 
 
 class Cudnn(VendorBackend[CudnnLibrary]):
@@ -136,23 +112,25 @@ class Cudnn(VendorBackend[CudnnLibrary]):
         if problem.shape.dtype not in cudnn_library.DATA_TYPES:
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
         described = describe(self.library, problem)
+        of_first, of_second, convolution, result = described
         handle = self.handle(device, 0)
         size = ctypes.c_size_t()
         asking = function.replace("cudnn", "cudnnGet") + "WorkspaceSize"
         self.library.call(asking, handle, *described, number, ctypes.byref(size))
+        # the factors of the result, and of what was in its memory
         factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
-        return CudnnPlan(
-            function,
-            problem.algorithm,
-            device,
-            described,
-            size.value,
-            backend=self,
-            forward=problem.way is Direction.FORWARD,
-            number=number,
-            one=ctypes.byref(factor(1)),
-            zero=ctypes.byref(factor(0)),
-        )
+        one = ctypes.byref(factor(1))
+        zero = ctypes.byref(factor(0))
+
+        def run(first: int, second: int, out: int, workspace: int, stream: int) -> None:
+            if problem.way is not Direction.FORWARD:
+                first, second = second, first
+            handle = self.handle(device, stream)
+            operands = (of_first, first, of_second, second, convolution, number)
+            scratch = (workspace, size.value)
+            self.library.call(function, handle, one, *operands, *scratch, zero, result, out)
+
+        return Plan(function, problem.algorithm, size.value, run)
 
     def _names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the names of mode A's plans, then of the engines that it left out."""

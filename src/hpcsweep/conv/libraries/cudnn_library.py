@@ -1,8 +1,11 @@
-"""cuDNN's C interface through ctypes: the convolutions with an explicit algorithm.
+"""cuDNN's C interface through ctypes: convolutions by algorithm, and the graph interface.
 
 Values and signatures are those of the headers of cuDNN 9 (`cudnn_graph.h`, `cudnn_ops.h`,
 `cudnn_cnn.h`); the tests compare every one of them with the headers in cuDNN's wheel. The functions
-are marked deprecated since 9.0 and are all there in 9.26.
+that convolve are marked deprecated since 9.0 and are all there in 9.26.
+
+The graph interface describes everything by attributes of descriptors. What is asked and run
+through it is in `cudnn_plans`.
 """
 
 from __future__ import annotations
@@ -11,18 +14,24 @@ import ctypes
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
 from hpcsweep import environment
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv.backend import LibraryUnusable
-from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, first_usable
+from hpcsweep.conv.libraries.driver import (
+    Descriptor,
+    Library,
+    LibraryError,
+    NotSupported,
+    first_usable,
+)
 
 NAME: Final = "libcudnn.so.9"
 MAJOR: Final = 9  # of the headers from which the values are
@@ -79,6 +88,63 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
+# cudnnBackendDescriptorType_t
+DESCRIPTORS: Final[Mapping[str, int]] = {
+    "CONVOLUTION": 1, "ENGINE": 2, "ENGINECFG": 3, "ENGINEHEUR": 4, "EXECUTION_PLAN": 5,
+    "KNOB_CHOICE": 7, "OPERATION_CONVOLUTION_FORWARD": 10, "OPERATIONGRAPH": 15, "TENSOR": 17,
+    "DEVICEPROP": 38,
+}  # fmt: skip
+# cudnnBackendAttributeType_t
+TYPES: Final[Mapping[str, int]] = {
+    "DATA_TYPE": 1, "INT64": 3, "FLOAT": 4, "CONVOLUTION_MODE": 7, "HEUR_MODE": 8,
+    "KNOB_TYPE": 9, "NUMERICAL_NOTE": 11, "BACKEND_DESCRIPTOR": 15, "INT32": 23, "CHAR": 24,
+}  # fmt: skip
+_C_TYPES: Final[Mapping[str, Any]] = {
+    "INT64": c_int64, "FLOAT": c_float, "BACKEND_DESCRIPTOR": c_void_p,
+    "CHAR": c_char,
+}  # fmt: skip
+# cudnnBackendAttributeName_t, by the type of their values
+_BY_TYPE: Final[Mapping[str, Mapping[str, int]]] = {
+    "DATA_TYPE": {"CONVOLUTION_COMP_TYPE": 100, "TENSOR_DATA_TYPE": 901},
+    "CONVOLUTION_MODE": {"CONVOLUTION_CONV_MODE": 101},
+    "INT64": {
+        "CONVOLUTION_DILATIONS": 102, "CONVOLUTION_FILTER_STRIDES": 103,
+        "CONVOLUTION_POST_PADDINGS": 104, "CONVOLUTION_PRE_PADDINGS": 105,
+        "CONVOLUTION_SPATIAL_DIMS": 106, "EXECUTION_PLAN_WORKSPACE_SIZE": 402,
+        "KNOB_CHOICE_KNOB_VALUE": 601, "OPERATIONGRAPH_ENGINE_GLOBAL_COUNT": 802,
+        "TENSOR_BYTE_ALIGNMENT": 900, "TENSOR_DIMENSIONS": 902, "TENSOR_STRIDES": 903,
+        "TENSOR_UNIQUE_ID": 906, "ENGINE_GLOBAL_INDEX": 1301,
+    },
+    "FLOAT": {
+        "OPERATION_CONVOLUTION_FORWARD_ALPHA": 700, "OPERATION_CONVOLUTION_FORWARD_BETA": 701,
+    },
+    "HEUR_MODE": {"ENGINEHEUR_MODE": 200},
+    "KNOB_TYPE": {"KNOB_CHOICE_KNOB_TYPE": 600},
+    "NUMERICAL_NOTE": {"ENGINE_NUMERICAL_NOTE": 1303},
+    "BACKEND_DESCRIPTOR": {
+        "ENGINEHEUR_OPERATION_GRAPH": 201, "ENGINEHEUR_RESULTS": 202, "ENGINEHEUR_DEVICEPROP": 204,
+        "ENGINECFG_ENGINE": 300, "ENGINECFG_KNOB_CHOICES": 302,
+        "EXECUTION_PLAN_ENGINE_CONFIG": 401, "EXECUTION_PLAN_DEVICEPROP": 407,
+        "OPERATION_CONVOLUTION_FORWARD_CONV_DESC": 702, "OPERATION_CONVOLUTION_FORWARD_W": 703,
+        "OPERATION_CONVOLUTION_FORWARD_X": 704, "OPERATION_CONVOLUTION_FORWARD_Y": 705,
+        "OPERATIONGRAPH_OPS": 801, "ENGINE_OPERATION_GRAPH": 1300, "ENGINE_DEVICEPROP": 1307,
+    },
+    "INT32": {"DEVICEPROP_DEVICE_ID": 2700},
+    "CHAR": {"DEVICEPROP_JSON_REPRESENTATION": 2702},
+}  # fmt: skip
+ATTRIBUTES: Final = {
+    name: (value, kind) for kind, values in _BY_TYPE.items() for name, value in values.items()
+}
+# cudnnBackendNumericalNote_t, in the order of its values
+NOTES: Final = (
+    "TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "NONDETERMINISTIC",
+    "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "STRICT_NAN_PROP",
+)  # fmt: skip
+HEUR_MODE_A: Final = 3  # cudnnBackendHeurMode_t
+# descriptor, attribute, type of its values, how many they are
+_ATTRIBUTE: Final = (c_void_p, c_int, c_int, c_int64)
+
+
 class CudnnError(LibraryError):
     """A call of cuDNN failed."""
 
@@ -124,6 +190,93 @@ class CudnnLibrary(Library):
         if words == _NO_WORDS:
             words = ""
         return kind(function, status, name.decode("ascii", "replace"), words)
+
+
+class CudnnGraph(CudnnLibrary):
+    """A loaded libcudnn with its graph interface."""
+
+    signatures: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "cudnnBackendCreateDescriptor": (c_int, POINTER(c_void_p)),
+        "cudnnBackendDestroyDescriptor": (c_void_p,),
+        "cudnnBackendFinalize": (c_void_p,),
+        "cudnnBackendSetAttribute": (*_ATTRIBUTE, c_void_p),
+        "cudnnBackendGetAttribute": (*_ATTRIBUTE, POINTER(c_int64), c_void_p),
+    }
+
+    def make(self, kind: str, **attributes: Any) -> Described:  # noqa: ANN401
+        """Return a finished descriptor; attributes are named without the kind.
+
+        Raises:
+            CudnnError: cuDNN refuses it, which is its answer to many questions.
+        """
+        descriptor = Described(self, kind)
+        for name, values in attributes.items():
+            descriptor.put(name, values)
+        self.call("cudnnBackendFinalize", descriptor)
+        return descriptor
+
+
+class Described(Descriptor):
+    """A descriptor of the graph interface; it keeps those that it was made of."""
+
+    def __init__(self, library: CudnnGraph, kind: str) -> None:
+        super().__init__(library, "cudnnBackendCreateDescriptor", DESCRIPTORS[kind])
+        self._library = library
+        self._kind = kind
+        self._parts = list[object]()
+        if not self._as_parameter_:
+            raise mute(library)
+
+    def put(self, name: str, values: object) -> None:
+        """Set an attribute to a value, or to several."""
+        number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
+        plain = list(values) if isinstance(values, list | tuple | bytes) else [values]
+        for place, value in enumerate(plain):
+            if isinstance(value, Described):
+                plain[place] = value._as_parameter_.value
+        self._parts.append(values)
+        c_type = _C_TYPES.get(kind, c_int) * len(plain)
+        content = (TYPES[kind], len(plain), c_type(*plain))
+        self._library.call("cudnnBackendSetAttribute", self, number, *content)
+
+    def values(self, name: str, most: int = 1) -> list[Any]:
+        """Return the values of an attribute, at most so many."""
+        _, kind = ATTRIBUTES[f"{self._kind}_{name}"]
+        c_type = _C_TYPES.get(kind, c_int) * most
+        return self._got(name, c_type())
+
+    def number(self, name: str) -> int:
+        """Return the one value of an attribute.
+
+        Raises:
+            LibraryUnusable: it has none, or several.
+        """
+        found = self.values(name)
+        if len(found) != 1:
+            raise mute(self._library)
+        return int(found[0])
+
+    def inside(self, name: str, kind: str, most: int = 1) -> list[Described]:
+        """Return the descriptors of a kind that an attribute holds, at most so many."""
+        made = [Described(self._library, kind) for _ in range(most)]
+        addresses = [one._as_parameter_.value for one in made]
+        room = (c_void_p * most)(*addresses)
+        return made[: len(self._got(name, room))]
+
+    def _got(self, name: str, room: Any) -> list[Any]:  # noqa: ANN401 - an array of ctypes
+        number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
+        count = c_int64()
+        asked = (self, number, TYPES[kind], len(room))
+        self._library.call("cudnnBackendGetAttribute", *asked, ctypes.byref(count), room)
+        return list(room[: count.value])
+
+
+def mute(library: CudnnLibrary) -> LibraryUnusable:
+    """Return the error of a library whose functions say "success" and tell nothing."""
+    return LibraryUnusable(
+        f"cuDNN {version_text(library.version)} at {library.path} does not answer through its "
+        f"graph interface; take that of torch's wheel: see {environment.CUDNN}, LD_LIBRARY_PATH"
+    )
 
 
 def version_text(version: int) -> str:

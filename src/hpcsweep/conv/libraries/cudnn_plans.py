@@ -1,4 +1,8 @@
-"""Plans of cuDNN, run by NVIDIA's own front-end (package nvidia-cudnn-frontend).
+"""Plans of cuDNN: which there are, on a GPU that need not be here, and how one is run.
+
+The graph interface tells the engines. Since 9.8 cuDNN takes the properties of a device as JSON, so
+neither a GPU nor a driver is needed. NVIDIA's own front-end (package nvidia-cudnn-frontend) builds
+and runs plans.
 
 `heuristic` is the first plan of heuristic mode A that can be built, `eng12` an engine with its
 default knobs, and a longer name a plan as mode A proposes it. Without TF32, float32 takes no plan
@@ -11,18 +15,30 @@ which needs a GPU to run a plan.
 from __future__ import annotations
 
 import importlib
+import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpcsweep import catalog, extras
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.libraries import cudnn_library
+from hpcsweep.conv.libraries.cudnn_library import (
+    HEUR_MODE_A,
+    NOTES,
+    CudnnError,
+    CudnnGraph,
+    Described,
+    mute,
+    version_text,
+)
 from hpcsweep.conv.libraries.driver import (
     LibraryError,
     NotSupported,
     Plan,
     Problem,
+    first_usable,
     no_gpu,
     strides,
 )
@@ -41,30 +57,134 @@ _DTYPES: Final = {
     "float64": "DOUBLE",
 }
 _REDUCED: Final = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+_TAKES_JSON: Final = 90800  # the version since which devices are told as JSON
+# Room for the configurations of a heuristic and the knobs of an engine: cuDNN fills what it is
+# given, and a descriptor is made for each before. Of more, the last ones would not be listed.
+_MOST: Final = 64
+_JSON_BYTES: Final = 1 << 16  # room for the properties of a device; those of an H100 take 750
+
+_ALIGNMENT: Final = 16  # bytes; what torch allocates has more
 
 
 @dataclass(frozen=True)
-class CudnnGraphPlan(Plan):
-    """A built plan of a graph, by its full name, with cuDNN's notes on its engine."""
+class Graphs:
+    """Answers questions about the engines of a device, which cuDNN takes no other way."""
 
-    front_end: FrontEnd
-    graph: Any
-    index: int
-    notes: str
+    library: CudnnGraph
+    device: Described
 
-    @property
-    def name_and_notes(self) -> tuple[str, str]:
-        """The full name, and the notes."""
-        return self.algorithm, self.notes
+    @classmethod
+    def here(cls, library: CudnnGraph, device: int) -> Graphs:
+        """Take a GPU of this process."""
+        return cls(library, library.make("DEVICEPROP", DEVICE_ID=device))
 
-    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
-        """Queue the convolution."""
-        tensors = {_FIRST: first, _SECOND: second, _RESULT: out}
-        handle = self.front_end.handle(self.device, stream)
+    @classmethod
+    def of(cls, library: CudnnGraph, properties: Mapping[str, Any]) -> Graphs:
+        """Take the properties of a device, as in `gpus.cudnn_properties`."""
+        text = json.dumps(properties).encode()
+        return cls(library, library.make("DEVICEPROP", JSON_REPRESENTATION=text))
+
+    def ask(self, shape: ConvShape) -> dict[str, Any]:
+        """Return the engines of a forward convolution, and the order of heuristic mode A.
+
+        Each engine has its number, its numerical notes, and the workspace of its default plan,
+        which is None where there is no such plan.
+        """
         try:
-            self.graph.execute_plan_at_index(tensors, workspace, self.index, handle=handle)
-        except self.front_end.refusals as error:
-            raise LibraryError(f"{self.call}: {error}") from error
+            graph = self._graph(shape)
+        except CudnnError:  # of which it knows no convolution
+            return {"engines": [], "heuristic": []}
+        engines = []
+        for index in range(graph.number("ENGINE_GLOBAL_COUNT")):
+            engine = self._engine(graph, index)
+            if engine:
+                engines.append(engine)
+        return {"engines": engines, "heuristic": self._heuristic(graph)}
+
+    def _engine(self, graph: Described, index: int) -> dict[str, Any] | None:
+        make = self.library.make
+        try:
+            engine = make(
+                "ENGINE", OPERATION_GRAPH=graph, GLOBAL_INDEX=index, DEVICEPROP=self.device
+            )
+        except CudnnError:
+            return None
+        # room for twice as many as are known: a later cuDNN may have more
+        numbers = engine.values("NUMERICAL_NOTE", 2 * len(NOTES))
+        notes = [NOTES[one] if one < len(NOTES) else f"note {one}" for one in numbers]
+        try:
+            chosen = make("ENGINECFG", ENGINE=engine)
+            plan = make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, DEVICEPROP=self.device)
+            workspace: int | None = plan.number("WORKSPACE_SIZE")
+        except CudnnError:
+            workspace = None
+        return {"engine": index, "notes": notes, "workspace_bytes": workspace}
+
+    def _heuristic(self, graph: Described) -> list[str]:
+        """Return the names of the plans that heuristic mode A proposes, the first one first."""
+        try:
+            heuristic = self.library.make(
+                "ENGINEHEUR", OPERATION_GRAPH=graph, MODE=HEUR_MODE_A, DEVICEPROP=self.device
+            )
+            return [_name(one) for one in heuristic.inside("RESULTS", "ENGINECFG", _MOST)]
+        except CudnnError:
+            return []
+
+    def _graph(self, shape: ConvShape) -> Described:
+        """Describe a convolution without its bias, which is an operation of its own."""
+        make = self.library.make
+        dtypes = cudnn_library.DATA_TYPES
+        compute = dtypes["float64" if shape.dtype == "float64" else "float32"]
+        convolution = make(
+            "CONVOLUTION",
+            SPATIAL_DIMS=2,
+            COMP_TYPE=compute,
+            CONV_MODE=cudnn_library.CROSS_CORRELATION,
+            DILATIONS=shape.dilation,
+            FILTER_STRIDES=shape.stride,
+            PRE_PADDINGS=shape.padding,
+            POST_PADDINGS=shape.padding,
+        )
+        tensors = list[Described]()
+        for size in (shape.input_size, shape.filter_size, shape.output_size):
+            tensor = make(
+                "TENSOR",
+                DATA_TYPE=dtypes[shape.dtype],
+                DIMENSIONS=size,
+                STRIDES=strides(size, shape.layout),
+                UNIQUE_ID=len(tensors) + 1,
+                BYTE_ALIGNMENT=_ALIGNMENT,
+            )
+            tensors.append(tensor)
+        x, weight, y = tensors
+        factors = {"ALPHA": 1.0, "BETA": 0.0}  # of the result, and of what was in its memory
+        kind = "OPERATION_CONVOLUTION_FORWARD"
+        convolve = make(kind, CONV_DESC=convolution, W=weight, X=x, Y=y, **factors)
+        return make("OPERATIONGRAPH", OPS=convolve)
+
+
+def _name(config: Described) -> str:
+    """Return a plan's name as cuDNN's front-end prints it: eng53_k2=5_k13=1."""
+    engine = config.inside("ENGINE", "ENGINE")[0]
+    name = f"eng{engine.number('GLOBAL_INDEX')}"
+    for choice in config.inside("KNOB_CHOICES", "KNOB_CHOICE", _MOST):
+        name += f"_k{choice.number('KNOB_TYPE')}={choice.number('KNOB_VALUE')}"
+    return name
+
+
+def load() -> CudnnGraph:
+    """Return the libcudnn of this Python, if it can answer for devices that are not here.
+
+    Raises:
+        LibraryUnusable: there is none, or it cannot.
+    """
+    found = first_usable(cudnn_library.candidates(), CudnnGraph)
+    if found.version < _TAKES_JSON:
+        raise LibraryUnusable(
+            f"cuDNN {version_text(found.version)} at {found.path} answers only for the GPU that "
+            f"is here; {version_text(_TAKES_JSON)} and later for others, too"
+        )
+    return found
 
 
 @dataclass
@@ -72,7 +192,7 @@ class FrontEnd:
     """NVIDIA's front-end, with a handle per thread and device; `version` is that of cuDNN."""
 
     version: str
-    _handles: threading.local = field(default_factory=threading.local)
+    _handles: dict[tuple[int, int], Any] = field(default_factory=dict)
     _answers: dict[tuple[ConvShape, int], dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -97,8 +217,8 @@ class FrontEnd:
         """
         return RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError
 
-    def plan(self, problem: Problem, device: int) -> CudnnGraphPlan:
-        """Build the plan of a problem; `NotSupported` where there is none."""
+    def plan(self, problem: Problem, device: int) -> Plan:
+        """Build the plan of a problem, with cuDNN's notes; `NotSupported` where there is none."""
         name, _, version = problem.algorithm.partition("@")
         handle = self.handle(device, 0)
         try:
@@ -113,10 +233,16 @@ class FrontEnd:
         size = int(graph.get_workspace_size_plan_at_index(index))
         engine = graph.get_engine_and_knobs_at_index(index)[0]
         notes = " ".join(self._notes(problem, device, engine))
-        no_descriptors = ()  # the graph has what describes it
-        return CudnnGraphPlan(
-            *(_CALL, full_name, device, no_descriptors, size), self, graph, index, notes
-        )
+
+        def run(first: int, second: int, out: int, workspace: int, stream: int) -> None:
+            tensors = {_FIRST: first, _SECOND: second, _RESULT: out}
+            handle = self.handle(device, stream)
+            try:
+                graph.execute_plan_at_index(tensors, workspace, index, handle=handle)
+            except self.refusals as error:
+                raise LibraryError(f"{_CALL}:{full_name}: {error}") from error
+
+        return Plan(_CALL, full_name, size, run, name=full_name, notes=notes)
 
     def names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the names of mode A's plans, at most so many, then the engines left out.
@@ -174,14 +300,14 @@ class FrontEnd:
 
     def handle(self, device: int, stream: int) -> Any:  # noqa: ANN401 - the front-end's own
         """Return this thread's handle of a device, set to a stream."""
-        handles: dict[int, Any] = self._handles.__dict__.setdefault("of", {})
-        if device not in handles:
+        key = threading.get_ident(), device
+        if key not in self._handles:
             try:
-                handles[device] = self.module.create_handle()
+                self._handles[key] = self.module.create_handle()
             except RuntimeError as error:
                 raise no_gpu("cuDNN", "NVIDIA", error) from error
-        self.module.set_stream(handles[device], stream)
-        return handles[device]
+        self.module.set_stream(self._handles[key], stream)
+        return self._handles[key]
 
     def _places(self, graph: Any, name: str) -> list[int]:  # noqa: ANN401
         """Return where in the graph's list of plans those of a name are."""
@@ -218,7 +344,7 @@ class FrontEnd:
         """Return what cuDNN tells of a shape's engines; asked once, since it tries to build all."""
         key = problem.shape, device
         if key not in self._answers:
-            graphs = cudnn_graph.Graphs.here(cudnn_graph.load(), device)
+            graphs = Graphs.here(load(), device)
             self._answers[key] = graphs.ask(problem.shape)
         return self._answers[key]
 
@@ -252,3 +378,23 @@ def _unwanted(problem: Problem) -> set[str]:
     if problem.deterministic:
         unwanted.add("NONDETERMINISTIC")
     return unwanted
+
+
+def properties_here(library: CudnnGraph, device: int = 0) -> dict[str, Any]:
+    """Return the properties of a GPU of this machine, as cuDNN tells them.
+
+    Raises:
+        CudnnError: there is no such GPU.
+        LibraryUnusable: this cuDNN does not tell.
+    """
+    described = library.make("DEVICEPROP", DEVICE_ID=device)
+    text = b"".join(described.values("JSON_REPRESENTATION", _JSON_BYTES)).rstrip(b"\0")
+    try:
+        properties: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise mute(library) from error
+    return properties
+
+
+if __name__ == "__main__":  # as `doctor` runs it: a crash of the library ends this process alone
+    print(json.dumps(properties_here(load())))  # noqa: T201 - `doctor` reads it

@@ -79,11 +79,11 @@ class Library(ABC):
 class Descriptor:
     """A library's descriptor, destroyed with its Python object."""
 
-    def __init__(self, library: Library, prefix: str, kind: str) -> None:
-        """Create one: `prefix` is cudnn or miopen, `kind` such as `Tensor`."""
+    def __init__(self, library: Library, create: str, *kind: int) -> None:
+        """Create one by a function, which may be told a kind."""
         self._as_parameter_ = ctypes.c_void_p()
-        library.call(f"{prefix}Create{kind}Descriptor", ctypes.byref(self._as_parameter_))
-        destroy = f"{prefix}Destroy{kind}Descriptor"
+        library.call(create, *kind, ctypes.byref(self._as_parameter_))
+        destroy = create.replace("Create", "Destroy")
         end = weakref.finalize(self, _destroy, library, destroy, self._as_parameter_)
         end.atexit = False  # the process's end frees it, and the library may be gone by then
 
@@ -174,27 +174,25 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Plan(ABC):
-    """How a library does a problem: its function, what the function is told, its scratch memory.
+class Plan:
+    """How a library does a problem: the function that it calls, and its scratch memory.
 
-    `algorithm` is the name of what runs; `descriptors` are in the function's order.
+    `algorithm` is the name of what runs. `run` queues the work on a stream; it takes the addresses
+    of the operands in the order of `Problem.sizes`, of the scratch memory, and the stream. `name`
+    is the library's own, and `notes` are its notes on the plan, where it has any.
     """
 
     function: str
     algorithm: str
-    device: int
-    descriptors: tuple[Descriptor, ...]
     workspace_bytes: int
+    run: Callable[[int, int, int, int, int], None]
+    name: str | None = None
+    notes: str | None = None
 
     @property
     def call(self) -> str:
         """What a run calls, for traces: the library's function, and the algorithm."""
         return f"{self.function}:{self.algorithm}"
-
-    @property
-    def name_and_notes(self) -> tuple[str | None, str | None]:
-        """The library's own name of the plan, and its notes on it, where it has any."""
-        return None, None
 
     def compute(self, first: Tensor, second: Tensor, size: Sequence[int], layout: str) -> Tensor:
         """Run on the current stream; return the result.
@@ -216,10 +214,6 @@ class Plan(ABC):
         with record_function(self.call) if profiled else _NO_RANGE:
             self.run(*addresses, stream)
         return out
-
-    @abstractmethod
-    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
-        """Queue the work on a stream; tensors by address, in the order of `Problem.sizes`."""
 
 
 def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:

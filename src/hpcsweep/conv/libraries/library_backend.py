@@ -84,7 +84,7 @@ class VendorBackend(ABC, Generic[L]):
         """Serve a kind of device by the library that is found."""
         self._find = find
         self._device_type = device_type
-        self._handles = threading.local()  # for each thread and device
+        self._handles: dict[tuple[int, int], ctypes.c_void_p] = {}  # by thread and device
         self._answers: dict[tuple[Problem, int], Plan | str] = {}
         self._tried: set[tuple[Problem, int]] = set()
         self.most_workspace = math.inf
@@ -105,17 +105,18 @@ class VendorBackend(ABC, Generic[L]):
         Raises:
             LibraryUnusable: the library finds no GPU here.
         """
-        handles: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
-        if device not in handles:
-            made = ctypes.c_void_p()
+        key = threading.get_ident(), device
+        handle = self._handles.get(key)
+        if handle is None:
+            handle = ctypes.c_void_p()
             function, *more = self.creates
             try:
-                self.library.call(function, ctypes.byref(made), *more)
+                self.library.call(function, ctypes.byref(handle), *more)
             except LibraryError as error:
                 raise no_gpu(self.library.vendor, self.gpus, error) from error
-            handles[device] = made
-        self.library.call(f"{self.name}SetStream", handles[device], stream)
-        return handles[device]
+            self._handles[key] = handle
+        self.library.call(f"{self.name}SetStream", handle, stream)
+        return handle
 
     @abstractmethod
     def plan(self, problem: Problem, device: int) -> Plan:
@@ -154,7 +155,7 @@ class VendorBackend(ABC, Generic[L]):
         answer = self._forward_answer(algorithm, shape)
         if isinstance(answer, str):
             return None, None, None
-        return answer.workspace_bytes, *answer.name_and_notes
+        return answer.workspace_bytes, answer.name, answer.notes
 
     def forward(
         self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape

@@ -22,7 +22,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -157,7 +156,7 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
     if problem.way is Direction.FORWARD:  # MIOpen takes filters before the input
         first, second = second, first
     shape = problem.shape
-    convolution = Descriptor(library, NAME, "Convolution")
+    convolution = Descriptor(library, "miopenCreateConvolutionDescriptor")
     geometry = (*shape.padding, *shape.stride, *shape.dilation)
     library.call("miopenInitConvolutionDescriptor", convolution, _CROSS_CORRELATION, *geometry)
     library.call("miopenSetConvolutionGroupCount", convolution, shape.groups)
@@ -165,36 +164,12 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
 
 
 def _tensor(library: MiopenLibrary, problem: Problem, sizes: Size) -> Descriptor:
-    found = Descriptor(library, NAME, "Tensor")
+    found = Descriptor(library, "miopenCreateTensorDescriptor")
     four = ctypes.c_int * 4
     number = _DATA_TYPES[problem.shape.dtype]
     steps = strides(sizes, problem.layout)
     library.call("miopenSetTensorDescriptor", found, number, 4, four(*sizes), four(*steps))
     return found
-
-
-@dataclass(frozen=True)
-class MiopenPlan(Plan):
-    """A compiled solution; `algorithm` is what MIOpen says that it is of."""
-
-    backend: Miopen
-    forward: bool
-    solution: int
-
-    @property
-    def name_and_notes(self) -> tuple[str | None, str | None]:
-        """The solution, and the algorithm that MIOpen files it under."""
-        return f"sol{self.solution}", self.algorithm
-
-    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
-        """Queue the convolution."""
-        if self.forward:
-            first, second = second, first
-        of_first, of_second, convolution, result = self.descriptors
-        handle = self.backend.handle(self.device, stream)
-        operands = (of_first, first, of_second, second, convolution, result, out)
-        scratch = (workspace, self.workspace_bytes)
-        self.backend.library.call(self.function, handle, *operands, *scratch, self.solution)
 
 
 class Miopen(VendorBackend[MiopenLibrary]):
@@ -204,7 +179,7 @@ class Miopen(VendorBackend[MiopenLibrary]):
     gpus: ClassVar[str] = "AMD"
     creates: ClassVar[tuple[Any, ...]] = ("miopenCreateWithStream", 0)
 
-    def plan(self, problem: Problem, device: int) -> MiopenPlan:
+    def plan(self, problem: Problem, device: int) -> Plan:
         """Compile the first solution of the algorithm that can be."""
         name = problem.algorithm.partition("@")[0]
         wanted = _NUMBERS.get(name)
@@ -233,16 +208,19 @@ class Miopen(VendorBackend[MiopenLibrary]):
                 f"(but: {', '.join(others) or 'none'}); that may be its guess"
             )
         solution = self._compiled(function, described, device, fitting)
-        return MiopenPlan(
-            f"{function}Immediate",
-            _NAMES[solution.algorithm],
-            device,
-            described,
-            solution.workspace_size,
-            backend=self,
-            forward=problem.way is Direction.FORWARD,
-            solution=solution.solution_id,
-        )
+        size = solution.workspace_size
+        called = f"{function}Immediate"
+        of_first, of_second, convolution, result = described
+
+        def run(first: int, second: int, out: int, workspace: int, stream: int) -> None:
+            if problem.way is Direction.FORWARD:
+                first, second = second, first
+            handle = self.handle(device, stream)
+            operands = (of_first, first, of_second, second, convolution, result, out)
+            self.library.call(called, handle, *operands, workspace, size, solution.solution_id)
+
+        algorithm = _NAMES[solution.algorithm]  # what MIOpen says that it is of
+        return Plan(called, algorithm, size, run, _name(solution), notes=algorithm)
 
     def _names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
