@@ -11,7 +11,7 @@ from hpcsweep.cli import verify
 from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.backend import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Observation, cell
-from hpcsweep.conv.reference.reference_backend import FAMILIES
+from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.measure import rounding
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import Bench

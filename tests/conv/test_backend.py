@@ -19,7 +19,7 @@ from hpcsweep.conv.backend import (
     UnknownAlgorithm,
 )
 from hpcsweep.conv.proof.profiler_events import matches
-from hpcsweep.conv.reference.reference_backend import Reference
+from hpcsweep.conv.reference import Reference
 from hpcsweep.errors import HpcsweepError, UsageError
 
 

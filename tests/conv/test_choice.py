@@ -8,7 +8,7 @@ from hpcsweep import catalog
 from hpcsweep.conv import choice
 from hpcsweep.conv.backend import UnknownAlgorithm
 from hpcsweep.conv.choice import AlgorithmError, Unsupported
-from hpcsweep.conv.reference.reference_backend import Reference
+from hpcsweep.conv.reference import Reference
 from hpcsweep.conv.shape import ConvShape
 
 SMALL = ConvShape(1, 8, 14, 14, 8, 3, 3, pad_h=1, pad_w=1)

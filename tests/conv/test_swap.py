@@ -18,7 +18,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Backend, choose
 from hpcsweep.conv.choice import AlgorithmError, Unsupported
 from hpcsweep.conv.proof import profiled_passes
-from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
+from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.measure.shape_pass import shape_pass

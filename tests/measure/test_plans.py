@@ -14,7 +14,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.cli.common import request_of
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
+from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import layer_table
 from hpcsweep.measure.bench import on_device

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hpcsweep.conv import choice
-from hpcsweep.conv.reference.reference_backend import Reference
+from hpcsweep.conv.reference import Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import rounding

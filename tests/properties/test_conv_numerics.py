@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
-from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
+from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 
 BACKEND = Reference("cpu")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hpcsweep import catalog
 from hpcsweep.catalog.algorithms import Algorithm
 from hpcsweep.conv.backend import CONVOLUTIONS, PRODUCTS, Expected
+from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps, pad_fully
-from hpcsweep.conv.reference.reference_backend import FAMILIES
 
 if TYPE_CHECKING:
     import torch

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from hpcsweep import catalog
+from hpcsweep.conv import reference
 from hpcsweep.conv.proof.evidence import Proof
-from hpcsweep.conv.reference import reference_backend
-from hpcsweep.conv.reference.reference_backend import FAMILIES
+from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.measure.checks.algorithm import use
 from hpcsweep.measure.machine.drivers import Reading
 from hpcsweep.measure.workloads.training import training_network
@@ -68,7 +68,7 @@ def lying(monkeypatch, algorithm, convolve):
     """Make an algorithm of the reference back-end run something else under its name."""
     honest = type(FAMILIES[algorithm])
     liar = type("Lying", (honest,), {"convolve": staticmethod(convolve)})()
-    monkeypatch.setattr(reference_backend, "FAMILIES", {**FAMILIES, algorithm: liar})
+    monkeypatch.setattr(reference, "FAMILIES", {**FAMILIES, algorithm: liar})
 
 
 def point(model="tinynets:Residual", *, measure=None, **axes):

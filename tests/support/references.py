@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.catalog.algorithms import ALGORITHMS, FFT, WINOGRAD
-from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
+from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 
 BACKEND = Reference("cpu")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
 BACKENDS: Final[Mapping[str, str]] = {"cuda": "libraries.cudnn", "hip": "libraries.miopen"}
-_ANYWHERE: Final = "reference.reference_backend"
+_ANYWHERE: Final = "reference"
 # what the column `backend` says of the reference back-end, and of the framework's own layers
 REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"

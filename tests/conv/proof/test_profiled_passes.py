@@ -17,7 +17,7 @@ from hpcsweep.conv.proof import profiled_passes, profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiled_passes import contradiction, other_work
-from hpcsweep.conv.reference.reference_backend import FAMILIES
+from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import layer_timer

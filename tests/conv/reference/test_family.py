@@ -15,8 +15,7 @@ from torch.nn import functional as F  # noqa: N812
 from hpcsweep import catalog
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof import profiled_passes
-from hpcsweep.conv.reference import family
-from hpcsweep.conv.reference.reference_backend import FAMILIES
+from hpcsweep.conv.reference import FAMILIES, family
 from hpcsweep.conv.shape import ConvShape
 from loops import ROW, Loops
 from paths import SUPPORT

@@ -11,10 +11,9 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcsweep.conv import choice
-from hpcsweep.conv.reference import reference_backend
+from hpcsweep.conv import choice, reference
+from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.reference.gemm import Gemm
-from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
 from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import convolutions, rounding
 from hpcsweep.measure.checks import numerics as check
@@ -221,7 +220,7 @@ def _with_a_fault(monkeypatch, net, number, fault, dtype):
             run = fault if weight is target else super().forward
             return run(x, weight, bias, shape)
 
-    monkeypatch.setattr(reference_backend, "FAMILIES", {**FAMILIES, "gemm": Lying()})
+    monkeypatch.setattr(reference, "FAMILIES", {**FAMILIES, "gemm": Lying()})
     image = torch.rand(2, 3, 24, 24).to(dtype)
     with torch.inference_mode():
         shapes = shape_pass(net, image)

@@ -1,14 +1,13 @@
-"""What an algorithm of the reference back-end is: how it computes, and what proves that it did.
+"""What an algorithm of operators is: how it computes, and what proves that it did.
 
 Below stand the padding, the windows and the cached constants that the algorithms share.
 
 A new algorithm is a subclass of `OperatorFamily` with two methods (`convolve`, and `steps` or
-`expected`), an entry in `reference_backend.FAMILIES`, and its row in `catalog/algorithms.csv`.
+`expected`), an entry in `FAMILIES` of this package, and its row in `catalog/algorithms.csv`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import ClassVar, Final, ParamSpec, TypeVar
@@ -25,27 +24,7 @@ R = TypeVar("R")
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 
-class Family(ABC):
-    """One algorithm of the reference back-end."""
-
-    def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
-        """Return None if the algorithm can do the shape there, else the reason in a few words."""
-        return None
-
-    @abstractmethod
-    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
-        """Convolve, in the layout and type that the framework would give the output."""
-
-    @abstractmethod
-    def expected(self, shape: ConvShape) -> Expected:
-        """Return what the profiler must see in such a call."""
-
-    def gradient(self) -> Expected:
-        """Return what the profiler must see in a gradient: here, what autograd makes of it."""
-        return Expected(must_not=(FRAMEWORK_BACKWARD,))
-
-
-class OperatorFamily(Family):
+class OperatorFamily:
     """An algorithm made of PyTorch operators, which autograd goes through.
 
     `one_sum` says that a single matrix product does all additions of an output value. GEMMs
@@ -56,9 +35,13 @@ class OperatorFamily(Family):
 
     one_sum: ClassVar[bool] = False
 
-    @abstractmethod
+    def unsupported(self, shape: ConvShape, device_type: str) -> str | None:  # noqa: ARG002
+        """Return None if the algorithm can do the shape there, else the reason in a few words."""
+        return None
+
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Return the output without bias, in the operands' type."""
+        raise NotImplementedError
 
     def steps(self, shape: ConvShape) -> Iterable[Operation]:
         """Return the operations of a call that tell the algorithm from others, by their sizes."""
@@ -70,7 +53,10 @@ class OperatorFamily(Family):
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
         """Convolve in a type that keeps sums exact enough, add the bias, round to the input's."""
-        dtype = self._working_dtype(x)
+        dtype = x.dtype
+        is_slow = dtype == torch.float16 and x.device.type == "cpu"
+        if dtype in _REDUCED and (is_slow or not self.one_sum):
+            dtype = torch.float32
         out = self.convolve(x.to(dtype), weight.to(dtype), shape)
         if bias is not None:
             out = out + bias.to(dtype).view(-1, 1, 1)
@@ -79,13 +65,9 @@ class OperatorFamily(Family):
             layout = torch.channels_last
         return out.to(x.dtype).contiguous(memory_format=layout)
 
-    def _working_dtype(self, x: Tensor) -> torch.dtype:
-        if x.dtype not in _REDUCED:
-            return x.dtype
-        is_slow = x.dtype == torch.float16 and x.device.type == "cpu"
-        if self.one_sum and not is_slow:
-            return x.dtype
-        return torch.float32
+    def gradient(self) -> Expected:
+        """Return what the profiler must see in a gradient: here, what autograd makes of it."""
+        return Expected(must_not=(FRAMEWORK_BACKWARD,))
 
 
 def needs_unit_steps(shape: ConvShape, who: str) -> str | None:

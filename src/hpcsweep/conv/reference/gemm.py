@@ -40,7 +40,10 @@ class Gemm(OperatorFamily):
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Run one product per image and group."""
         filters = weight.reshape(shape.groups, shape.group_out, -1)
-        return torch.matmul(filters, _im2col(x, shape)).reshape(shape.output_size)
+        patches = _windows(pad_fully(x, shape), shape)
+        patches = patches.permute(0, 1, 4, 5, 2, 3)  # taps before pixels, as the filters have them
+        matrices = patches.reshape(shape.n, shape.groups, -1, shape.pixels)
+        return torch.matmul(filters, matrices).reshape(shape.output_size)
 
     def steps(self, shape: ConvShape) -> list[Operation]:
         """Return windows, and one product over channels and taps at once."""
@@ -48,13 +51,6 @@ class Gemm(OperatorFamily):
         inner = shape.group_in * shape.taps
         multiplied = product(batch, shape.group_out, inner, shape.pixels)
         return [Operation("aten::unfold"), multiplied]
-
-
-def _im2col(x: Tensor, shape: ConvShape) -> Tensor:
-    """Return the patches, (n, groups, in_c/g * taps, pixels)."""
-    patches = _windows(pad_fully(x, shape), shape)
-    patches = patches.permute(0, 1, 4, 5, 2, 3)  # taps before pixels, as the filters have them
-    return patches.reshape(shape.n, shape.groups, -1, shape.pixels)
 
 
 def _windows(padded: Tensor, shape: ConvShape) -> Tensor:

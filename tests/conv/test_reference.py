@@ -13,7 +13,7 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import UnknownAlgorithm
-from hpcsweep.conv.reference.reference_backend import Reference
+from hpcsweep.conv.reference import Reference
 from hpcsweep.conv.shape import ConvShape
 from references import BACKEND, EVERY, OPERATORS, PLAIN, TRANSFORMS, error, operands, truth
 
