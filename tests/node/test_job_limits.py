@@ -31,6 +31,7 @@ from attempts import (
 from gate import Gate
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete
 from hpcsweep.store import chunk_file
+from processmarks import marked
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -54,6 +55,21 @@ def test_a_signal_ends_the_attempt_and_the_next_one_continues(desk, number):
     assert second.returncode == 0
     assert len(ids(submission)) == len(set(ids(submission))) == 20
     assert [shard.attempt for shard in submission.attempts(0)] == [0, 1]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_the_point_of_a_job_whose_every_process_is_told_to_stop_has_its_row(desk, number):
+    """As `scancel --signal=INT` tells them; the worker leaves it to the supervisor."""
+    submission = prepared(desk, SLOW.replace("50", "2000"))
+    mark = f"every process {os.getpid()} {number}"
+    stopped = attempt(submission, LEAVES=mark)
+    wait_for_a_worker(submission)
+    for pid in marked(f"LEAVES={mark}"):
+        os.kill(int(pid), number)
+    stopped.communicate(timeout=60)
+    assert stopped.returncode == EXIT_REQUEUE
+    assert statuses(submission) == [["ok"]]
 
 
 def test_the_lifeline_ends_everything(desk):

@@ -72,7 +72,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def _role(words: bytes) -> str:
-    if b"hpcsweep.node.worker" in words or b"hpcsweep.node.fork_server" in words:
+    if b"hpcsweep.node.worker" in words:
         return "worker"
     return "supervisor" if b"hpcsweep.node.supervisor" in words else "submit"
 

@@ -371,10 +371,8 @@ for request in line.makefile("rb"):
 
 
 if __name__ == "__main__":
-    from hpcsweep.node import fork_server
     from hpcsweep.node import worker as real
 
     setattr(real, "bench_of", lambda *_: Bench())  # noqa: B010 - a name that it imports
-    fork_server.import_all = lambda: None
-    program = fork_server if sys.argv[1].endswith("fork_server") else real
-    sys.exit(program.main(sys.argv[2:]))
+    real.import_all = lambda: None
+    sys.exit(real.main(sys.argv[2:]))

@@ -1,19 +1,26 @@
-"""Measures points on the node, started by the supervisor or forked by the template.
+"""Measures points on the node: a worker, or the template that forks workers for several networks.
 
-Its first argument is the number of a socket, through which points come in and outcomes go out, one
-JSON object a line; a forked worker's second one is its process id, which the supervisor does not
-know. An exception of a point becomes its status, and the next point is measured. No child has the
-socket; the output of other code goes to the attempt's log.
+Its first argument is the number of a socket. A worker gets points through it and sends outcomes,
+one JSON object a line. An exception of a point becomes its status, and the next point is measured.
+No child has the socket; the output of other code goes to the attempt's log.
 
 A hang-up means that the supervisor is gone; a thread waits for it, so that even a worker in the
 middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends after the pass,
 since profilers write their reports in exit handlers.
+
+With the second argument `template` it imports torch once, and forks a worker for each socket that
+comes through its own. Until it forks, it runs no operator, starts no thread, and does not ask torch
+for a GPU: a copy of a process that did could hang, or find no GPU. Its environment, which libraries
+read when they are loaded, is complete before it starts. If it cannot import torch it ends, and
+workers are started without it. A worker is forked twice: as an orphan it becomes a child of the
+supervisor, which adopts them, and sees how it ends.
 """
 
 from __future__ import annotations
 
 import atexit
 import faulthandler
+import gc
 import json
 import os
 import select
@@ -26,7 +33,7 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment, extras, sources
+from hpcsweep import environment, extras, processes, sources
 from hpcsweep.catalog import COMMAND
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.record import row_of
@@ -35,7 +42,6 @@ from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.node.protocol import Hello, MeasureRequest, Outcome, Reply, Timed
-from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
@@ -60,23 +66,71 @@ _STICKY: Final = (
 )
 
 
-def ignore_signals() -> None:
-    """Leave it to the supervisor to stop: Slurm signals every process of a step."""
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
+# Slurm, and who signals a job by hand, signal every process of a step: when to stop is for the
+# supervisor, which lets the point come to its end.
+_IGNORED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+TEMPLATE: Final = "template"
+# between two looks whether the parent is gone: it ends at once, and a point waits for it
+_LOOK_SECONDS: Final = 0.001
 
 
 def main(argv: list[str]) -> int:
-    """Say hello, then answer requests until the supervisor hangs up."""
-    ignore_signals()
+    """Measure, or fork workers; return the exit code of this process, or of a forked one."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    if TEMPLATE in argv:
+        return _fork_workers(int(argv[0]))
+    return _work(int(argv[0]), {})
+
+
+def _fork_workers(fd: int) -> int:
+    """Fork workers until the supervisor hangs up; in a worker, return its exit code."""
+    processes.die_with_parent()
+    import_all()
+    gc.freeze()  # or a worker's first search for garbage would copy all that it shares
+    requests = socket.socket(fileno=fd)
+    while True:
+        _, sockets, *_ = socket.recv_fds(requests, 1, 1)
+        if not sockets:
+            return 0
+        between = processes.fork()
+        if between == 0:
+            requests.close()
+            parent = os.getpid()
+            if processes.fork():
+                os._exit(0)
+            os.setsid()
+            while os.getppid() == parent:  # until the supervisor has adopted this process
+                time.sleep(_LOOK_SECONDS)
+            return _work(sockets[0], {"pid": os.getpid()})
+        os.close(sockets[0])
+        os.waitpid(between, 0)
+
+
+def import_all() -> None:
+    """Import what every worker of a network needs."""
+    # ruff: noqa: F401, PLC0415 - all of it is slow
+    import torchvision
+
+    from hpcsweep.measure.machine import drivers, fit, provenance
+    from hpcsweep.measure.measure_point import PointBench
+    from hpcsweep.measure.workloads.inference import Inference
+    from hpcsweep.measure.workloads.training.workload import Training
+
+
+def _work(fd: int, forked: Mapping[str, int]) -> int:
+    """Say hello, then answer requests until the supervisor hangs up.
+
+    A `forked` worker first says its process id, which the supervisor does not know.
+    """
     faulthandler.enable()
-    atexit.register(end_without_search)
+    atexit.register(processes.end_without_search)
     workload = os.environ[environment.WORKLOAD]
     if workload != COMMAND.name:  # whose whole process group ends, which takes a hang-up
-        die_with_parent()
-    line = _SupervisorSocket(int(argv[0]))
-    for pid in argv[1:]:
-        line.send({"pid": int(pid)})
+        processes.die_with_parent()
+    line = _SupervisorSocket(fd)
+    if forked:
+        line.send(forked)
     if not os.environ.get(environment.WRAPPER):
         threading.Thread(target=line.leave_on_hang_up, daemon=True).start()
     try:
@@ -224,7 +278,7 @@ class _SupervisorSocket:
     def _in_child(self) -> None:
         os.dup2(self._null, self._socket.fileno(), inheritable=False)
         if self._by_main:  # else it would die with the thread
-            die_with_parent()
+            processes.die_with_parent()
 
 
 if __name__ == "__main__":

@@ -87,12 +87,12 @@ NoReply = Died | Garbled | TimedOut | Interrupted
 
 
 class Template:
-    """The process that forks workers (`node.fork_server`), from its start to `end`."""
+    """The process that forks workers (`node.worker`), from its start to `end`."""
 
     def __init__(self, log: Path, env: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs, log.open("ab") as file:
-            self._process = _start("hpcsweep.node.fork_server", theirs, file, env)
+            self._process = _start(theirs, file, env, "template")
         self.pid = self._process.pid
 
     def fork(self, line: socket.socket) -> bool:
@@ -147,7 +147,7 @@ class Worker:
         self._selector.register(wake_fd, selectors.EVENT_READ)
         with theirs:
             if not (template and template.fork(theirs)):
-                self._watch(_start("hpcsweep.node.worker", theirs, self._log_file, env))
+                self._watch(_start(theirs, self._log_file, env))
 
     def _watch(self, process: subprocess.Popen[bytes] | _Adopted) -> None:
         """Let the end of the process end waiting."""
@@ -288,11 +288,11 @@ def _thrown(lines: Sequence[str]) -> str:
 
 
 def _start(
-    module: str, line: socket.socket, log: IO[bytes], env: Mapping[str, str]
+    line: socket.socket, log: IO[bytes], env: Mapping[str, str], *role: str
 ) -> subprocess.Popen[bytes]:
-    """Start a program of this package with its end of a socket."""
+    """Start a worker, or the template by its role, with its end of a socket."""
     return subprocess.Popen(
-        processes.python(module, line.fileno()),
+        processes.python("hpcsweep.node.worker", line.fileno(), *role),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -112,10 +111,15 @@ class Command(Noop):
             cwd=self._folder,
             env={**os.environ, "PATH": environment.programs()},
             stdin=subprocess.DEVNULL,
-            # the worker ignores it, and what is ignored would stay so
-            preexec_fn=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL),
+            preexec_fn=_heed_signals,
             check=False,
         ).returncode
+
+
+def _heed_signals() -> None:
+    """Let a command end by what its worker ignores, since what is ignored would stay so."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _state(file: Path | None) -> tuple[int, ...] | None:

@@ -255,7 +255,7 @@ def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch)
         lambda: list(desk.results.glob("sweep/shards/*/*.epoch2.pt")),
     )
     children = psutil.Process(running.pid).children(recursive=True)
-    forked = [child for child in children if "hpcsweep.node.fork_server" in child.cmdline()]
+    forked = [child for child in children if "hpcsweep.node.worker" in child.cmdline()]
     worker = max(forked, key=psutil.Process.create_time)  # the other one is the template
     worker.send_signal(signal.SIGKILL)
     axes = {"dataset": "owndatasets:slow", "epochs": 4, "steps_per_epoch": 6, "deterministic": True}
