@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import cancel, chunk_state, slurm
+from hpcsweep.cluster import chunk_state, queue, slurm
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt
@@ -291,7 +291,7 @@ def test_another_clusters_number_is_never_looked_up_here(
     answer = journal.ask_slurm([site.submission])
     journal.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
-    lines = cancel.cancel(site.submission.sweep_dir, [])
+    lines = queue.cancel(site.submission.sweep_dir, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
         list(lines)
     assert not (site.bin / "cancelled").exists()
@@ -307,10 +307,10 @@ def test_a_foreign_job_of_the_same_number_is_not_cancelled(site: Site) -> None:
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     site.program("squeue", f"printf '{site.row(folder='/elsewhere/of/another/job')}'")
     with pytest.raises(SchedulerError, match="7_0 is another job here, in /elsewhere"):
-        list(cancel.cancel(site.submission.sweep_dir, []))
+        list(queue.cancel(site.submission.sweep_dir, []))
     assert not (site.bin / "cancelled").exists()
     site.program("squeue", f"printf '{site.row()}'")
-    (line,) = cancel.cancel(site.submission.sweep_dir, [])
+    (line,) = queue.cancel(site.submission.sweep_dir, [])
     assert "cancelled chunks 0" in line
     assert (site.bin / "cancelled").read_text() == "7_[0]\n"
 

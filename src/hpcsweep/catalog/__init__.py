@@ -186,7 +186,7 @@ class Launcher:
     A new launcher is one file in `cluster/` and one line in `LAUNCHERS`.
     """
 
-    module: str  # in `cluster/`; it has the functions of a protocol in `cluster/launchers.py`
+    module: str  # in `cluster/`; it has the functions of a protocol in `cluster/__init__.py`
     template: str = ""  # of what it hands to sbatch, in `jobs/templates/`
     in_slurm: bool = False  # sends chunks to Slurm's queue; otherwise they run on this machine
     runs_profilers: bool = False  # its jobs take the profile's `wrapper`

@@ -223,8 +223,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool, on_node: bool
 
     Reports problems and suggests fixes.
     """
-    from hpcsweep.cluster.doctor import examine
-    from hpcsweep.cluster.slurm import job_request
+    from hpcsweep.cluster.doctor import as_text, examine
     from hpcsweep.spec import profile
 
     chosen = [profile.load(name) if name else None for name in cluster or (None,)]
@@ -235,7 +234,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool, on_node: bool
     failed = False
     for each in chosen:
         findings = examine(each, results, deep=deep)
-        lines.append(job_request.text(findings))
+        lines.append(as_text(findings))
         well = all(finding.level != "fail" for finding in findings)
         on_it: list[str] = []
         if each and on_node and well:

@@ -294,11 +294,11 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 @click.pass_obj
 def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> Answer:
     """Cancel jobs of submissions, by default of all; results are kept."""
-    from hpcsweep.cluster import cancel
+    from hpcsweep.cluster import queue
     from hpcsweep.store import runs
 
     run = runs.of_sweep(results, sweep)
-    return _lines(run, cancel.cancel(run, submissions))
+    return _lines(run, queue.cancel(run, submissions))
 
 
 @click.command()

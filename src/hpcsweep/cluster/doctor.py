@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -25,9 +25,10 @@ from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
-from hpcsweep.cluster.slurm import job_request, profile_checks
-from hpcsweep.cluster.slurm.job_request import ProfileFinding, Wants
+from hpcsweep.cluster.slurm import profile_checks
+from hpcsweep.cluster.slurm.profile_checks import ProfileFinding, Wants
 from hpcsweep.spec.profile import Profile
+from hpcsweep.text import aligned
 
 _MIN_FREE_GB: Final = 1.0  # with less, a sweep with samples may end on a full disk
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
@@ -35,6 +36,17 @@ _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 _SCRIPT: Final = 1 << 16
 _PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_plans"
 _CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")  # of an exception, before its words, in a trace
+
+
+def as_text(findings: Sequence[ProfileFinding]) -> str:
+    """Return one line per finding, and a second one where there is something to do."""
+    rows = []
+    for finding in findings:
+        place = f" ({finding.where})" if finding.where and finding.level != "ok" else ""
+        rows.append((f"{finding.level:<4}", finding.what, f"{finding.detail}{place}"))
+        if finding.do:
+            rows.append(("", "", f"-> {finding.do}"))
+    return "\n".join(aligned(rows))
 
 
 def writable(results: Path) -> ProfileFinding:
@@ -260,7 +272,7 @@ def _profile(profile: Profile) -> Iterator[ProfileFinding]:
     if in_job:  # on a node, which need not reach Slurm
         yield from _gpu(profile)
         return
-    yield from logs(job_request.options_of(profile))
+    yield from logs(profile_checks.options_of(profile))
     if not slurm.available():
         do = "run doctor on a login node of the cluster"
         yield ProfileFinding("warn", "slurm", "not checked: no sbatch on this machine's PATH", do)

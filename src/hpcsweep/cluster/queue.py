@@ -1,30 +1,28 @@
-"""Slurm's queue as `submit` uses it: what became of what was sent, what it would take, sending.
+"""What `submit` and `cancel` ask and order of the place where chunks run.
 
-A submission goes without the nodes that failed, and attempts that are lost are stopped. The callers
-hold the lock of the sweep's folder.
+`submit` asks Slurm what became of what was sent and what it would take, and sends: without nodes
+that failed, while attempts that are lost are stopped. It holds the lock of the sweep's folder then.
+`cancel` cancels what is queued or running, also on this machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcsweep import messages
-from hpcsweep.cluster import doctor, launchers, slurm
-from hpcsweep.cluster.slurm import (
-    CouldNotAsk,
-    bad_nodes,
-    job_request,
-    journal,
-    profile_checks,
-)
+from hpcsweep.cluster import doctor, launcher_to_slurm, logs, slurm
+from hpcsweep.cluster.slurm import CouldNotAsk, bad_nodes, journal, profile_checks
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
 from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
-from hpcsweep.errors import Refused
+from hpcsweep.errors import Refused, SchedulerError, UsageError
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store import ledger
+from hpcsweep.store import ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
+from hpcsweep.store.jobs_file import Cancelled
 
 
 def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
@@ -69,7 +67,7 @@ def check(profile: Profile, folder: Path, cluster: Cluster | CouldNotAsk | None 
     findings = profile_checks.look(profile, cluster)
     findings += [
         *doctor.paths(profile, in_job=False),
-        *doctor.logs(job_request.options_of(profile), folder),
+        *doctor.logs(profile_checks.options_of(profile), folder),
     ]
     for finding in findings:
         if finding.level == "warn":
@@ -86,11 +84,11 @@ def send(submission: SubmissionDir, profile: Profile, bad: Sequence[BadNode]) ->
     avoided = ", ".join(str(node) for node in bad)
     wary = bad_nodes.avoiding(profile, bad)
     try:
-        ids = launchers.launcher_to_slurm(wary).send(submission, wary)
+        ids = launcher_to_slurm(wary).send(submission, wary)
     except slurm.Rejected:
         if wary is profile or journal.read_journal(submission).arrays:
             raise
-        ids = launchers.launcher_to_slurm(profile).send(submission, profile)
+        ids = launcher_to_slurm(profile).send(submission, profile)
         why = "only excluded nodes are left, or the cluster no longer has one of them"
         messages.warning(f"{name}: {why}, so they are used again: {avoided}")
     else:
@@ -103,3 +101,78 @@ def went_in(submission: SubmissionDir) -> bool:
     """Say whether Slurm took a part of a submission, or may have taken it."""
     known = journal.read_journal(submission)
     return bool(known.arrays or known.uncertain)
+
+
+def cancel(sweep_dir: SweepDir, names: Sequence[str]) -> Iterator[str]:
+    """Cancel the queued and running jobs of submissions, by default of all.
+
+    A chunk that runs finishes its current point if the time allows. In Slurm only live tasks are
+    cancelled; the journal keeps which. `UsageError` for a name that nothing has, or for a part of a
+    submission. `SchedulerError` where Slurm could not be asked, and nothing was recorded, or
+    where some jobs cannot be seen from here, such as those of another cluster.
+    """
+    wanted = [] if names else sweep_dir.submissions()
+    for name in names:
+        submission, chunk = logs.named(sweep_dir, name)
+        if chunk is not None:
+            whole = sweep_dir.command("cancel", submission.id)
+            raise UsageError(f"{submission.id} can be cancelled only as a whole: {whole}")
+        wanted.append(submission)
+    not_cancelled: list[str] = []
+    messages = [*_cancel_here(wanted), *_cancel_in_slurm(wanted, not_cancelled)]
+    yield from messages
+    if not_cancelled:
+        raise SchedulerError("\n".join(not_cancelled))
+    if not messages:
+        yield f"{sweep_dir.name}: nothing is queued or running"
+
+
+def _cancel_here(wanted: Sequence[SubmissionDir]) -> Iterator[str]:
+    for submission in wanted:
+        runner = ledger.runner(submission) if ledger.local_is_live(submission) else None
+        if runner and runner.is_alive():
+            os.kill(runner.pid, signal.SIGTERM)
+            yield f"{submission.id}: asked process {runner.pid} to finish; results are kept"
+        elif runner:
+            yield f"{submission.id}: runs on {runner.host}; cancel it there (process {runner.pid})"
+
+
+def _cancel_in_slurm(wanted: Sequence[SubmissionDir], not_cancelled: list[str]) -> Iterator[str]:
+    """Cancel the live tasks with one call, then record them.
+
+    scancel gets only ids of jobs that are surely of this submission; `not_cancelled` collects
+    messages about the others.
+    """
+    if any(journal.read_journal(submission).uncertain for submission in wanted):
+        with locks.held(wanted[0].sweep_dir, "hpcsweep cancel"):
+            yield from journal.settle(wanted)
+    answer = journal.ask_slurm(wanted)
+    own_chunks: dict[SubmissionDir, set[int]] = {}
+    targets: list[str] = []
+    for submission in wanted:
+        sent = journal.read_journal(submission)
+        others = dict[str, set[int]]()  # live chunks by why they are left alone
+        own_chunks[submission] = set()
+        for chunk in sent.open_chunks:
+            verdict = journal.liveness(chunk, sent, answer)
+            if not verdict.live:
+                continue
+            job = answer.tasks.get(sent.task_of[chunk])
+            if sent.owns(job) if job else sent.is_mine(answer.client):
+                own_chunks[submission].add(chunk)
+            else:
+                others.setdefault(verdict.why, set()).add(chunk)
+        targets += sent.targets(own_chunks[submission])
+        for why, chunks in others.items():
+            which = f"{slurm.task_list(chunks)} (jobs {', '.join(sent.targets(chunks))})"
+            remedy = "cancel them there, try again later, or as who sent them"
+            not_cancelled.append(f"{submission.id}: did not cancel chunks {which}: {why}; {remedy}")
+    slurm.cancel(targets)
+    for submission, chunks in own_chunks.items():
+        if chunks:
+            text = slurm.task_list(chunks)
+            submission.append_job(Cancelled(cancelled=text, at=journal.now()))
+            yield (
+                f"{submission.id}: cancelled chunks {text}; results are kept, a point that "
+                "runs is finished if the site's KillWait allows, and submit sends the rest again"
+            )

@@ -17,8 +17,8 @@ from typing import Final
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.cluster import launchers, slurm
-from hpcsweep.cluster.local import progress, supervisors, this_machine
+from hpcsweep.cluster import launcher_to_slurm, slurm
+from hpcsweep.cluster.local import supervisors, this_machine
 from hpcsweep.cluster.slurm import bad_nodes, job_script
 from hpcsweep.errors import PointsFailed
 from hpcsweep.store.folders import SweepDir
@@ -60,7 +60,7 @@ def show(job: Submit) -> Submit:
     profile = bad_nodes.avoiding(profile, bad_nodes.current(job.sweep_dir, job.answer))
     # with the paths that it will have
     submission = job.sweep_dir.submission(job.new.id)
-    shown = launchers.launcher_to_slurm(profile).preview(submission, profile, tasks)
+    shown = launcher_to_slurm(profile).preview(submission, profile, tasks)
     file = kept_draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
@@ -107,7 +107,7 @@ def _measure_cheapest(job: Submit) -> int:
         submission = steps.through(_ONE_POINT, in_results(Path(folder), alone)).submission
         label = point.label(sweep.maps)
         messages.progress(f"measuring one point here: {label} on {device}, about {about}")
-        result = supervisors.run(submission, request.profile, progress.Counts(1))
+        result = supervisors.run(submission, request.profile, supervisors.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     messages.progress("\n".join(f"  {line}" for line in log[-3:]))  # those that tell how it ended
     how = str(result.tally) or "; ".join(result.refusals)

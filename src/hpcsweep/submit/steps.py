@@ -30,8 +30,8 @@ from typing import Final
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.gpus import vendor
-from hpcsweep.cluster import launchers
-from hpcsweep.cluster.local import progress, this_machine
+from hpcsweep.cluster import launcher_here
+from hpcsweep.cluster.local import supervisors, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.store import ledger, locks, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
@@ -252,10 +252,10 @@ def _measure(job: Submit) -> int:
     busy = this_machine.busy() if WORKLOADS[job.request.sweep.workload].runs_network else ""
     if busy:
         messages.warning(busy)
-    launcher = launchers.launcher_here(job.request.profile)
+    launcher = launcher_here(job.request.profile)
     try:
         quiet = job.request.options.quiet
-        with progress.shown_progress(job.points, job.wall_seconds, quiet=quiet) as shown:
+        with supervisors.shown_progress(job.points, job.wall_seconds, quiet=quiet) as shown:
             result = launcher.run(job.submission, job.request.profile, shown)
     finally:
         ledger.note_end(job.submission)

@@ -16,9 +16,8 @@ from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, site
-from hpcsweep.cluster.slurm.job_request import Wants, listed
-from hpcsweep.cluster.slurm.profile_checks import closed_to, qos_time_s
-from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Partition
+from hpcsweep.cluster.slurm.profile_checks import Wants, closed_to
+from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Partition, listed
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.text import count
 
@@ -110,7 +109,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     if feature:
         keys["constraint"] = feature
     keys["gres"] = f"gpu:{kind.gres_type}:1" if kind.gres_type else "gpu:1"
-    longest_s = min(_longest(chosen), qos_time_s(chosen, "", cluster) or _LONGEST_S)
+    longest_s = min(_longest(chosen), cluster.longest_of_qos(chosen) or _LONGEST_S)
     keys["time"] = numerals.slurm_time(longest_s)
     keys |= _share(kind, chosen)
     for key, what in (("account", "Accounts"), ("qos", "Qos")):

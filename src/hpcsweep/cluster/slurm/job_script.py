@@ -24,7 +24,7 @@ import jinja2
 from hpcsweep import environment, files
 from hpcsweep.catalog import LAUNCHERS, gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_request, journal
+from hpcsweep.cluster.slurm import journal, profile_checks
 from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview
 from hpcsweep.errors import (
     HpcsweepError,
@@ -184,7 +184,7 @@ def _script_options(profile: Profile, submission: SubmissionDir) -> list[tuple[s
         ("--open-mode", "append"),
         ("--signal", f"B:USR1@{profile.signal_lead}"),
     ]
-    return [*fixed, *job_request.own_options(profile)]
+    return [*fixed, *profile_checks.own_options(profile)]
 
 
 def _output(submission: SubmissionDir) -> str:

@@ -5,7 +5,8 @@ Some jobs it accepts and Slurm never starts: in a closed partition, or with a ti
 its limit. These are failures here, too.
 
 sbatch has the same words for what no node has and for nodes that are out of service, so the nodes
-that have what the profile (`job_request`) asks for are counted among those of the cluster (`site`).
+that have what the profile asks for are counted among those of the cluster (`site`). A profile's
+`sbatch_options` override its keys.
 """
 
 from __future__ import annotations
@@ -13,22 +14,44 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal
 
 from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_request, site
+from hpcsweep.cluster.slurm import site
 from hpcsweep.cluster.slurm.call import CouldNotAsk
-from hpcsweep.cluster.slurm.job_request import ProfileFinding, Wants, listed
 from hpcsweep.cluster.slurm.sbatch import LimitReached, Place, Rejected
-from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Gres, Node, Partition, split_at_commas
-from hpcsweep.spec.profile import Profile
+from hpcsweep.cluster.slurm.site import (
+    Cluster,
+    GpuKind,
+    Gres,
+    Node,
+    Partition,
+    listed,
+    split_at_commas,
+)
+from hpcsweep.errors import suggest
+from hpcsweep.spec.profile import Profile, sbatch_option
 
-SbatchAnswer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
+Level = Literal["ok", "none", "warn", "fail"]
+SbatchAnswer = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
 
+# The keys of a profile that are options of sbatch, in their order in the job script.
+_KEYS: Final = (
+    *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
+    *("nodelist", "exclude", "account", "qos"),
+)
+# The short options of sbatch that are looked at.
+_SHORT: Final = {
+    "-p": "partition", "-C": "constraint", "-t": "time", "-A": "account", "-q": "qos",
+    "-G": "gpus", "-o": "output", "-e": "error", "-w": "nodelist", "-x": "exclude",
+}  # fmt: skip
+# What a key names, where that has another name.
+_KINDS: Final = {"constraint": "feature", "nodelist": "node", "exclude": "node"}
 # What a partition may be limited to, and the key of the profile, or what of the user's, has it.
 _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
 # `--test-only` looks at the nodes as they are now. It has the first words for what no node has, but
@@ -45,6 +68,111 @@ _AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
 # In an expression a name may hold hyphens and dots; `*2` behind it is a number of nodes.
 _FEATURE: Final = re.compile(r"[^&|,()\[\]*]+")
 _COUNT: Final = re.compile(r"\*\d+")
+_ALTERNATIVES: Final = re.compile(r"[|()\[\]*]")
+
+
+@dataclass(frozen=True)
+class ProfileFinding:
+    """The result of one check, and how to fix it."""
+
+    level: Level  # none: an option that is not installed; fail: cannot work as it is
+    what: str  # what was checked, such as a key of the profile
+    detail: str
+    do: str = ""
+    where: str = ""  # FILE:LINE of what to change
+
+    @property
+    def words(self) -> str:
+        """Where, and what was found."""
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.what}: {self.detail}"
+
+    def complaint(self) -> str:
+        """Return an error message: where and what, and in a second line what to do."""
+        advice = f"\n  -> {self.do}" if self.do else ""
+        return f"{self.words}{advice}"
+
+
+@dataclass(frozen=True)
+class Wants:
+    """The GPU and the options of sbatch that a profile sets; others are empty."""
+
+    values: Mapping[str, str]
+    places: Mapping[str, str]  # key to FILE:LINE
+
+    def __getitem__(self, key: str) -> str:
+        return self.values.get(key, "")
+
+    def finding(self, level: Level, key: str, detail: str, do: str = "") -> ProfileFinding:
+        """Return a finding with the line of its key."""
+        return ProfileFinding(level, key, detail, do, self.places.get(key, ""))
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return split_at_commas(self["partition"])
+
+    @property
+    def gres(self) -> tuple[Gres, ...]:
+        """Every generic resource that is asked for, in whatever way."""
+        words = [re.sub("^gres[:/]", "", word) for word in split_at_commas(self["gres"])]
+        return tuple(Gres.read(word) for word in words if word.lower() != "none")
+
+    @property
+    def mem_mb(self) -> int:
+        """Memory of one node in MiB; 0 means all of it, or that nothing is asked for."""
+        memory = self["mem"]
+        if memory.isdecimal() and memory != "0":
+            memory += "M"
+        with suppress(ValueError):
+            return numerals.slurm_megabytes(memory)
+        return 0
+
+    @property
+    def slices(self) -> bool:
+        """Whether slices of a GPU are meant, which else are no GPU."""
+        return gpus.is_slice(self["gpu"]) or gpus.is_slice(self["gpu_name"])
+
+
+def own_options(profile: Profile) -> list[tuple[str, str]]:
+    """Return the options of sbatch that the keys of a profile stand for, with their values."""
+    options = []
+    for key in _KEYS:
+        value = getattr(profile, key)
+        if value is not None:
+            options.append((f"--{key.replace('_', '-')}", str(value)))
+    return options
+
+
+def arguments(profile: Profile) -> list[str]:
+    """Return all options of sbatch that a profile sets, as words of a command line."""
+    every = [f"{name}={value}" for name, value in own_options(profile)]
+    for option in profile.sbatch_options:
+        every += shlex.split(option)
+    return every
+
+
+def options_of(profile: Profile) -> Wants:
+    """Return the GPU and the sbatch options of a profile."""
+    values = {}
+    places = {}
+    for key in (*_KEYS, "gpu", "gpu_name"):
+        places[key] = profile.where(key)
+        if getattr(profile, key) is not None:
+            values[key] = str(getattr(profile, key))
+    for option in profile.sbatch_options:
+        name, value = sbatch_option(option)
+        key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
+        more: list[str] = []
+        if key.startswith("gpus"):  # also per node, socket, task
+            more = [f"gpu:{word}" for word in split_at_commas(value)]
+        elif key.startswith("tres_per"):  # such as cpu=4,gres/gpu:v100=1
+            more = [word for word in split_at_commas(value) if word.startswith("gres")]
+        if more:  # beside `gres`
+            key = "gres"
+            value = ",".join([*split_at_commas(values.get(key, "")), *more])
+        values[key] = value
+        places[key] = profile.where("sbatch_options")
+    return Wants(values, places)
 
 
 def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list[ProfileFinding]:
@@ -54,7 +182,7 @@ def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list
         return [ProfileFinding("warn", "cluster", f"not checked: {cluster}")]
     answer: SbatchAnswer
     try:
-        answer = slurm.would_accept(options=[_AS_ARRAY, *job_request.arguments(profile)])
+        answer = slurm.would_accept(options=[_AS_ARRAY, *arguments(profile)])
     except (LimitReached, Rejected) as refusal:
         answer = refusal
     return examine(profile, cluster, answer)
@@ -62,11 +190,17 @@ def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list
 
 def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[ProfileFinding]:
     """Return all findings, good ones included; `fail` means that no job would ever run. Pure."""
-    wants = job_request.options_of(profile)
-    chosen = _chosen(wants, cluster, answer)
+    wants = options_of(profile)
+    names = wants.partitions
+    if isinstance(answer, Place) and answer.partition not in {*names, ""}:
+        names = (answer.partition,)  # a plugin of the site chose it
+    chosen = []
+    for partition in cluster.partitions:
+        is_default = partition.settings.get("Default") == "YES"
+        if partition.name in names or (is_default and not names):
+            chosen.append(partition)
     matches = match(wants, [partition.name for partition in chosen], cluster.nodes)
-    asked = shlex.join(job_request.arguments(profile))
-    verdict = _of_sbatch(wants, asked, matches, answer)
+    verdict = _of_sbatch(wants, shlex.join(arguments(profile)), matches, answer)
     findings = [*_partitions(wants, cluster, chosen)]
     findings += other_gpus(wants, matches.with_features)
     if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
@@ -78,19 +212,6 @@ def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[Pr
     return [*findings, verdict]
 
 
-def _chosen(wants: Wants, cluster: Cluster, answer: SbatchAnswer) -> list[Partition]:
-    """Return the partitions of the jobs: the profile's, that of a site's plugin, or the default."""
-    names = wants.partitions
-    if isinstance(answer, Place) and answer.partition not in {*names, ""}:
-        names = (answer.partition,)
-    chosen = []
-    for partition in cluster.partitions:
-        is_default = partition.settings.get("Default") == "YES"
-        if partition.name in names or (is_default and not names):
-            chosen.append(partition)
-    return chosen
-
-
 def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer) -> ProfileFinding:
     """Return what sbatch says; a failure is what it will refuse at any time."""
     if isinstance(answer, Place):
@@ -98,12 +219,13 @@ def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer)
     if not isinstance(answer, Rejected):
         return ProfileFinding("warn", "sbatch", f"unknown whether it accepts these jobs: {answer}")
     why = answer.words
-    away = matches.out_of_service
+    away = [node for node in matches.found if not node.usable]
     if _NOT_NOW.search(why) or (_NO_NODE in why and (away or not matches.of_partition)):
-        do = f"jobs wait until nodes are in service, or are refused when sent; {away or why}"
-        return ProfileFinding(
-            "warn", "nodes", f"{matches.summary}; sbatch finds none now: {why}", do
-        )
+        reasons = [f"{node.name}: {node.reason or node.state}" for node in away]
+        blame = listed(reasons) if away else why
+        do = f"jobs wait until nodes are in service, or are refused when sent; {blame}"
+        detail = f"{matches.summary}; sbatch finds none now: {why}"
+        return ProfileFinding("warn", "nodes", detail, do)
     detail = f"sbatch refuses these jobs: {why}"
     do = _LISTS.get(answer.about, "")
     if _NO_NODE in why:
@@ -114,11 +236,10 @@ def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer)
 
 def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     """Yield the names that the cluster does not have, with the nearest ones."""
-    node_names = set[str]()
+    node_names = {node.name for node in cluster.nodes}
     features = set[str]()
     resources = set[str]()
     for node in cluster.nodes:
-        node_names.add(node.name)
         features.update(node.features)
         for gres in node.gres:
             resources.update((gres.name, gres.kind))
@@ -141,7 +262,10 @@ def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
             asked = split_at_commas(_NO_NAME.sub("", wants[key]))
         for name in asked:
             if names and name not in names:  # a site may hide all of them
-                yield wants.unknown(key, name, names)
+                kind = _KINDS.get(key, key)
+                detail = f"no {kind} '{name}' on this cluster{suggest(name, names)}"
+                do = f"correct `{key}`; there are: {listed(names)}"
+                yield wants.finding("fail", key, detail, do)
 
 
 def _partitions(
@@ -179,20 +303,6 @@ def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[
             yield f"{partition.name} is for {what.lower()} {listed(allowed)}; yours: {listed(mine)}"
 
 
-def qos_time_s(partition: Partition | None, qos: str, cluster: Cluster) -> int | None:
-    """Return the longest time in seconds that QOS let a job have; None: no limit, or not known.
-
-    Without the name of a QOS it is the user's only one. Where the partition has a QOS, too, flags
-    of theirs say which counts: a job above both never starts.
-    """
-    own = cluster.own.get("qos", frozenset())
-    if not qos and len(own) == 1:
-        (qos,) = own
-    of_partition = partition.settings.get("QoS", "") if partition else ""
-    every = cluster.qos_time_s
-    return max((every[name] for name in (qos, of_partition) if name in every), default=None)
-
-
 def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     """Yield why Slurm would never start in a partition the jobs that it may accept there."""
     name = partition.name
@@ -203,7 +313,7 @@ def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Itera
     seconds = slurm.duration(wants["time"])  # None: no limit; without `time`, the partition's
     limits = {
         f"partition {name}": partition.max_time_s,
-        "your QOS": qos_time_s(partition, wants["qos"].lower(), cluster),
+        "your QOS": cluster.longest_of_qos(partition, wants["qos"].lower()),
     }
     for whose, limit in limits.items():
         if wants["time"] and limit is not None and (seconds is None or seconds > limit):
@@ -222,26 +332,6 @@ def feature_names(expression: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_FEATURE.findall(_COUNT.sub("", expression))))
 
 
-def _fits(expression: str, node: Node) -> bool:
-    """Say whether a node has the features: all of ``a&b`` and ``a,b``, one of what has more."""
-    wanted = {*feature_names(expression)}
-    if re.search(r"[|()\[\]*]", expression):
-        return not wanted.isdisjoint(node.features)
-    return wanted <= {*node.features}
-
-
-def _has(wish: Gres, node: Node, *, whole: bool) -> bool:
-    """Say whether a node has a generic resource; `whole` leaves slices of a GPU out."""
-    count = 0
-    for gres in node.gres:
-        if gres.name != wish.name:
-            continue
-        is_slice = gpus.is_slice(gres.type)
-        if gres.type == wish.type or not (wish.type or (whole and is_slice)):
-            count += gres.count
-    return count >= wish.count
-
-
 @dataclass(frozen=True)
 class Matches:
     """The nodes that have what a profile names; what is free or large enough is not asked."""
@@ -250,12 +340,6 @@ class Matches:
     of_partition: Sequence[Node]
     with_features: Sequence[Node]  # of these
     found: Sequence[Node]  # of these, with the GPUs, too
-
-    @property
-    def out_of_service(self) -> str:
-        """Return those found that accept no jobs now, with the reasons."""
-        away = [node for node in self.found if not node.usable]
-        return listed(f"{node.name}: {node.reason or node.state}" for node in away) if away else ""
 
     @property
     def summary(self) -> str:
@@ -281,18 +365,30 @@ def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Mat
     """Find the nodes of a profile; a slice of a GPU counts only if the profile means slices."""
     inside = list(nodes)
     if partitions:
-        inside = [node for node in nodes if {*node.partitions} & {*partitions}]
-    fitting = [node for node in inside if _fits(wants["constraint"], node)]
+        inside = [node for node in nodes if not {*partitions}.isdisjoint(node.partitions)]
+    expression = wants["constraint"]
+    names = {*feature_names(expression)}
+    fitting = inside
+    if _ALTERNATIVES.search(expression):  # one of the names may do: sbatch knows
+        fitting = [node for node in inside if not names.isdisjoint(node.features)]
+    elif names:  # all of `a&b`, and of `a,b`
+        fitting = [node for node in inside if names.issubset(node.features)]
     found = fitting
-    for gres in wants.gres:
-        found = [node for node in found if _has(gres, node, whole=not _means_slices(wants))]
+    for wish in wants.gres:
+        found = [node for node in found if _count(wish, node, wants.slices) >= wish.count]
     wanted = [f"partition {' or '.join(partitions)}"] if partitions else []
     wanted += [f"{key} {wants[key]}" for key in ("constraint", "gres") if wants[key]]
     return Matches(", ".join(wanted) or "anything", inside, fitting, found)
 
 
-def _means_slices(wants: Wants) -> bool:
-    return gpus.is_slice(wants["gpu"]) or gpus.is_slice(wants["gpu_name"])
+def _count(wish: Gres, node: Node, slices: bool) -> int:  # noqa: FBT001
+    """Return how many of a generic resource a node has, with `slices` of a GPU or without."""
+    number = 0
+    for gres in node.gres:
+        is_any = not wish.type and (slices or not gpus.is_slice(gres.type))
+        if gres.name == wish.name and (gres.type == wish.type or is_any):
+            number += gres.count
+    return number
 
 
 def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
@@ -300,7 +396,8 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
 
     `gpu:1` may be a slice (MIG), and the features of its node may name the whole GPU.
     """
-    if not wants.gpu_types or any(wants.gpu_types):  # a type is the GPU: sbatch looks for it
+    types = [wish.type for wish in wants.gres if wish.name == "gpu"]
+    if not types or any(types):  # a type is the GPU: sbatch looks for it
         return
     kinds = site.kinds_on(nodes)
     pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
@@ -309,7 +406,7 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
     sliced: list[GpuKind] = []
     for kind in kinds:
         name = gpus.by_label(kind.gpu) or kind.gpu
-        if gpus.is_slice(kind.gres_type) and not _means_slices(wants):
+        if gpus.is_slice(kind.gres_type) and not wants.slices:
             sliced.append(kind)
         elif name == wants["gpu"] or re.search(pattern, name.upper()):
             counts.append(f"{len(kind.counts)} of them with {name.upper()}")
@@ -317,19 +414,13 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
     if not sliced and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
         return
     if sliced:
+        with_slices = set[Node]().union(*[kind.counts for kind in sliced])
         names = listed(kind.gres_type for kind in sliced)
-        counts.append(f"{_nodes_of(sliced)} with slices (MIG), which do not count: {names}")
+        counts.append(f"{len(with_slices)} with slices (MIG), which do not count: {names}")
         ways.append("if slices are meant, say so: `gpu_name: MIG`; else a job that gets one stops")
-    detail = f"{_nodes_of(kinds)} nodes match this profile, {', '.join(counts)}"
+    with_gpus = set[Node]().union(*[kind.counts for kind in kinds])  # one may have several kinds
+    detail = f"{len(with_gpus)} nodes match this profile, {', '.join(counts)}"
     yield wants.finding("warn", "gpu", detail, ", or ".join(ways) or "ask the site")
-
-
-def _nodes_of(kinds: Sequence[GpuKind]) -> int:
-    """Return how many nodes have GPUs of these kinds; one may have several."""
-    names = set[str]()
-    for kind in kinds:
-        names.update(node.name for node in kind.counts)
-    return len(names)
 
 
 def _ways_to(wants: Wants, kind: GpuKind, kinds: Sequence[GpuKind]) -> Iterator[str]:

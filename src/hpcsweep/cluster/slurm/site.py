@@ -1,7 +1,7 @@
 """What a cluster has: nodes, their kinds of GPUs, partitions, and the user's QOS and accounts.
 
-It asks Slurm, and judges no profile: `job_request` says what one asks for, and `profile_checks`
-whether the cluster has that.
+It asks Slurm, and judges no profile: `profile_checks` says whether the cluster has what one asks
+for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import grp
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +34,7 @@ _USABLE: Final = frozenset({
     "idle", "mixed", "allocated", "completing", "planned",
     "powered_down", "powering_down", "powering_up",
 })  # fmt: skip
+_SHOWN: Final = 8  # names in one line: a cluster has thousands of nodes
 _BRACKETS: Final = re.compile(r"\([^)]*\)")
 # A setting of a partition: a value may have blanks, as the groups in `AllowGroups=domain users,hpc`
 _SETTING: Final = re.compile(r"(\w+)=(.*?)(?=\s+[A-Z]\w*=|\s*$)")
@@ -150,6 +151,13 @@ def names_in(text: str) -> tuple[str, ...]:
     return () if text.upper() in _LIMITLESS else split_at_commas(text)
 
 
+def listed(names: Iterable[str]) -> str:
+    """Return names in one line, cut short where there are many."""
+    every = sorted(set(names))
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return (", ".join(every[:_SHOWN]) + more) or "none"
+
+
 def split_at_commas(text: str) -> tuple[str, ...]:
     """Split a list at its commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
@@ -164,6 +172,19 @@ class Cluster:
     partitions: Sequence[Partition]
     own: Mapping[str, frozenset[str]]  # the user's account, qos, groups
     qos_time_s: Mapping[str, int]  # the time limits of QOS that have one
+
+    def longest_of_qos(self, partition: Partition | None, qos: str = "") -> int | None:
+        """Return the longest time in seconds that QOS let a job have; None: none, or not known.
+
+        Without the name of a QOS it is the user's only one. Where the partition has a QOS, too,
+        flags of theirs say which counts: a job above both never starts.
+        """
+        own = self.own.get("qos", frozenset())
+        if not qos and len(own) == 1:
+            (qos,) = own
+        of_partition = partition.settings.get("QoS", "") if partition else ""
+        limits = [self.qos_time_s[name] for name in (qos, of_partition) if name in self.qos_time_s]
+        return max(limits, default=None)
 
 
 def describe() -> Cluster | CouldNotAsk:
