@@ -281,24 +281,11 @@ axes:
 """
 
 
-@pytest.mark.parametrize(
-    ("rules", "wanted"),
-    [
-        (
-            [{"input_size": {"gt": 1500 + i}} for i in range(1700)],
-            "7: exclude: 1,700 conditions ask 5,100,000 times for a value of an axis",
-        ),
-        (
-            [{"input_size": i, "batch_size": i, "seed": i} for i in range(1, 102)],
-            "7: exclude: tell 1,050,804 kinds of combinations apart, at most 1,000,000",
-        ),
-    ],
-)
-def test_conditions_that_would_take_minutes_are_refused(
-    tmp_path: Path, rules: list[dict[str, object]], wanted: str
-) -> None:
+def test_conditions_that_would_take_minutes_are_refused(tmp_path: Path) -> None:
     """The message says what to do: nobody writes so many by hand."""
+    rules = [{"input_size": {"gt": 1500 + i}} for i in range(1700)]
     complaint = _complaint(tmp_path, AXES + f"exclude: {json.dumps(rules)}\n")
+    wanted = "7: exclude: 1,700 conditions ask 5,100,000 times for a value of an axis"
     assert complaint.startswith(wanted)
     assert complaint.endswith("join conditions, or split the sweep")
 

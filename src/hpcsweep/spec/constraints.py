@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     Loc = tuple[str | int, ...]
 
 MAX_POINTS: Final = 10_000_000  # `show` and a changed sweep file go through all of them in a minute
-# Counting takes some seconds with so many looks at values, or kinds of combinations.
-MAX_ASKED: Final = 5_000_000
-MAX_KINDS: Final = 1_000_000
+MAX_ASKED: Final = 5_000_000  # looks at values of axes, which take some seconds
 _SHOWN: Final = 12  # values of an axis in a complaint: a line or two
 _SIDES: Final = ("input_size", "input_width")  # of an image
 
@@ -170,28 +168,12 @@ class Reader:
                 self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
                 return
 
-    def _grid(self) -> Grid:
-        """Return the grid; refuse conditions with which counting would take minutes."""
-        space = self.space
-        conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
-        sizes = {name: sum(map(len, space.sources(name))) for name in space.names()}
-        asked = sum(sizes[name] for condition in conditions for name in condition)
-        many = ("exclude",) if len(space.excludes) >= len(space.whens) else ("when",)
-        remedy = "join conditions, or split the sweep"
-        if asked > MAX_ASKED:
-            text = f"{len(conditions):,} conditions ask {asked:,} times for a value of an axis"
-            raise self.doc.complaint(many, f"{text}, at most {MAX_ASKED:,}; {remedy}")
-        grid = grid_of(space)
-        if grid.kinds > MAX_KINDS:
-            text = f"tell {grid.kinds:,} kinds of combinations apart, at most {MAX_KINDS:,}"
-            raise self.doc.complaint(many, f"{text}; {remedy}")
-        return grid
-
     def _check_together(self) -> None:
         names = self.space.names()
         if names and "model" not in names and self.file.workload != COMMAND.name:
             raise self.doc.complaint(("axes",), "`model` is missing, needs a list of models")
-        grid = self._grid()
+        self._check_number_of_questions()
+        grid = grid_of(self.space)
         if not grid.count and not self.include:
             why = "every combination is excluded" if names else "has no axes"
             raise self.doc.complaint(("axes",), f"an empty sweep: {why}")
@@ -207,6 +189,18 @@ class Reader:
                 self._wrong.add(rule, "matches no combination; remove or correct it")
         self._check_images()
         self._check_include(grid)
+
+    def _check_number_of_questions(self) -> None:
+        space = self.space
+        conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+        asked = 0
+        for condition in conditions:
+            asked += sum([len(values) for name in condition for values in space.sources(name)])
+        if asked > MAX_ASKED:
+            text = f"{len(conditions):,} conditions ask {asked:,} times for a value of an axis"
+            key = "exclude" if len(space.excludes) >= len(space.whens) else "when"
+            remedy = "join conditions, or split the sweep"
+            raise self.doc.complaint((key,), f"{text}, at most {MAX_ASKED:,}; {remedy}")
 
     def _check_images(self) -> None:
         """Complain about images that a network of the sweep cannot take."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.errors import UsageError
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
-from hpcsweep.spec.grid import NEUTRAL, Dimension, Grid, Indices, Masks, grid_of, joined
+from hpcsweep.spec.grid import NO_CONDITION, Dimension, Grid, Indices, Masks, grid_of
 from hpcsweep.spec.space import Predicate, Sweep
 
 SAMPLED: Final = sizes_of_inputs()
@@ -60,13 +60,9 @@ def expand(
         included += [{**point, VISIT: visit} for visit in range(1, sweep.repeats + 1)]
     if sample is None:
         return Expansion(sweep, grid, included, has_ids=device is not None)
-    thinned = Sample(grid, sample)
-    if thinned.count > MOST_POINTS:  # they would be listed
-        raise UsageError(
-            f"{sweep.name}: a sample of {thinned.count:,} points, at most {MOST_POINTS:,}; "
-            "take fewer values with --sample, or leave some out"
-        )
-    return Expansion(sweep, thinned, _thinned(included, sample), has_ids=device is not None)
+    thinned = _sample(grid, sample, sweep.name)
+    included = _thinned(included, sample)
+    return Expansion(sweep, grid, included, has_ids=device is not None, sample=thinned)
 
 
 class Expansion:
@@ -79,10 +75,12 @@ class Expansion:
         included: Sequence[dict[str, Any]],
         *,
         has_ids: bool,
+        sample: Sequence[Indices] | None = None,
     ) -> None:
         self.sweep = sweep
         self.chosen: frozenset[str] | None = None  # the ids of a part; None: all points
         self._grid = grid
+        self._sample = sample  # of the grid's combinations; None: all of them
         self._included = included
         self._has_ids = has_ids or None not in sweep.values("gpu")
         self._defaults = sweep.space.defaults
@@ -97,7 +95,8 @@ class Expansion:
     def __len__(self) -> int:
         if self.chosen is not None:
             return sum(1 for _ in self)  # some of the ids may be of other points
-        return self._grid.count + len(self._included)
+        number = self._grid.count if self._sample is None else len(self._sample)
+        return number + len(self._included)
 
     def __iter__(self) -> Iterator[Point]:
         for point in self._made():
@@ -124,18 +123,17 @@ class Expansion:
         """
         sweep = self.sweep
         axes = dict(self._defaults)
-        pieces = dict.fromkeys(sorted(self._named()), "")  # an id has axes in order of names
+        pieces = dict.fromkeys(sorted(axes), "")  # an id has axes in order of names
         head = '{"axes":{'
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
         cells_of = lru_cache(_REMEMBERED)(self._cells)
         before: Sequence[int | None] = [None] * len(self._grid.dims)
-        for rows in self._grid.walk():
+        for rows in self._grid.walk() if self._sample is None else self._sample:
             for place, row in enumerate(rows):
                 if row != before[place]:
                     for name, value, piece in cells_of(place, row):
                         axes[name] = value
-                        if name in pieces:
-                            pieces[name] = piece
+                        pieces[name] = piece
             before = rows
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
@@ -144,13 +142,6 @@ class Expansion:
             given = without_defaults(included, self._defaults)
             named = point_id(sweep.workload, given, self._settings)
             yield Point(sweep.workload, included, sweep.measure, named)
-
-    def _named(self) -> Iterator[str]:
-        """Yield the axes that have other values than their default, which ids name."""
-        for dim in self._grid.dims:
-            for name, column in zip(dim.names, dim.columns, strict=True):
-                if not all(same(value, self._defaults[name]) for value in column):
-                    yield name
 
     def _cells(self, place: int, row: int) -> list[tuple[str, Any, str]]:
         """Return axis, value and text of an id of a dimension's row; a default has no text."""
@@ -169,61 +160,63 @@ def flat(point: Point) -> dict[str, Any]:
     return {"point_id": None if point.axes["gpu"] is None else point.point_id, **point.axes}
 
 
-class Sample(Grid):
-    """The combinations of a grid with N values of the axes in `SAMPLED`, which come last."""
+class _Thinned(Grid):
+    """The combinations with `n` values of the sampled axes, whose dimensions come last.
 
-    def __init__(self, grid: Grid, n: int) -> None:
-        thinned = []  # in the order of `SAMPLED`, in which they are thinned
-        for name in SAMPLED:
-            for place, dim in enumerate(grid.dims):
-                if name in dim.names and len(dim.masks) > 1 and place not in thinned:
-                    thinned.append(place)
-        others = [place for place in range(len(grid.dims)) if place not in thinned]
-        order = [*others, *thinned]
-        dims = [grid.dims[place] for place in order]
-        super().__init__(dims, grid.excludes, grid.sources, len(others))
+    Of these dimensions only the rows in `parts` are taken.
+    """
+
+    def __init__(
+        self, grid: Grid, order: Sequence[int], parts: Sequence[Sequence[int]], n: int
+    ) -> None:
+        super().__init__([grid.dims[place] for place in order], grid.excludes, grid.sources)
+        self._parts = parts
         self._n = n
-        self._places = [order.index(place) for place in range(len(order))]
-        self._parts = [_parts(dim) for dim in self.dims[self.depth :]]
-        self._chosen: dict[Masks, list[Indices]] = {}
 
-    def walk(self) -> Iterator[Indices]:
-        """Yield the combinations in the order of the grid, for which all are listed first."""
-        found = []
-        for others in super().walk():
-            found += [others + rows for rows in self.ends(self.masks_of(others))]
-        yield from sorted(found, key=lambda rows: [rows[place] for place in self._places])
+    def rows_of(self, depth: int, masks: Masks) -> Sequence[tuple[int, Masks]]:
+        """Return evenly spread rows of those with which a beginning of these masks goes on."""
+        possible = super().rows_of(depth, masks)
+        number = len(self.dims) - len(self._parts)
+        if depth < number:
+            return possible
+        onward = dict(possible)
+        rows = [row for row in self._parts[depth - number] if row in onward]
+        return [(row, onward[row]) for row in _thin(rows, self.dims[depth], self._n)]
 
-    def ends(self, masks: Masks) -> Sequence[Indices]:
-        """Return the rows of the thinned dimensions that go with masks of the others."""
-        if masks not in self._chosen:
-            chosen: list[Indices] = []
-            for parts in product(*self._parts):
-                chosen += self._choose(masks, parts)
-            self._chosen[masks] = chosen
-        return self._chosen[masks]
 
-    def _choose(self, masks: Masks, parts: Sequence[Sequence[int]]) -> Sequence[Indices]:
-        """Return the chosen rows of the last thinned dimensions, from the rows in `parts`."""
-        if not parts:
-            return super().ends(masks)
-        dim = self.dims[-len(parts)]
-        after = {more: self._choose(joined(masks, more), parts[1:]) for more in dim.counts}
-        possible = [row for row in parts[0] if after[dim.masks[row]]]
-        ends: list[Indices] = []
-        for row in _thin(possible, dim, self._n):
-            ends += [(row, *rows) for rows in after[dim.masks[row]]]
-        return ends
+def _sample(grid: Grid, n: int, name: str) -> list[Indices]:
+    """Return the combinations of a sample in the order of the grid, for which they are listed."""
+    thinned: list[int] = []  # in the order of `SAMPLED`, in which they are thinned
+    for axis in SAMPLED:
+        thinned += [place for place, dim in enumerate(grid.dims) if axis in dim.names]
+    thinned = [*dict.fromkeys(thinned)]
+    order = [place for place in range(len(grid.dims)) if place not in thinned] + thinned
+    parts_of_dims = [_parts(grid.dims[place]) for place in thinned]
+    samples = [_Thinned(grid, order, parts, n) for parts in product(*parts_of_dims)]
+    number = sum([sample.count for sample in samples])
+    if number > MOST_POINTS:
+        raise UsageError(
+            f"{name}: a sample of {number:,} points, at most {MOST_POINTS:,}; "
+            "take fewer values with --sample, or leave some out"
+        )
+    places = [order.index(place) for place in range(len(order))]
+    found: list[Indices] = []
+    for sample in samples:
+        found += [tuple([rows[place] for place in places]) for rows in sample.walk()]
+    return sorted(found)
 
 
 def _parts(dim: Dimension) -> list[list[int]]:
     """Return a dimension's rows, grouped by their values of axes that are not thinned."""
-    columns = [dim.column(name) for name in dim.names if name not in SAMPLED]
-    parts: dict[tuple[str, ...], list[int]] = {}
+    columns = []
+    for name, column in zip(dim.names, dim.columns, strict=True):
+        if name not in SAMPLED:
+            columns.append(column)
+    parts: dict[str, list[int]] = {}
     for row in range(len(dim.masks)):
-        key = tuple([canonical_json(column[row]) for column in columns])
+        key = canonical_json([column[row] for column in columns])
         parts.setdefault(key, []).append(row)
-    return list(parts.values())
+    return [*parts.values()]
 
 
 def _thinned(points: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
@@ -232,7 +225,7 @@ def _thinned(points: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
         return []
     names = tuple(points[0])  # each has all axes
     columns = [[axes[name] for axes in points] for name in names]
-    dim = Dimension(names, columns, [NEUTRAL] * len(points))
+    dim = Dimension(names, columns, [NO_CONDITION] * len(points))
     chosen = []
     for rows in _parts(dim):
         chosen += [points[row] for row in sorted(_thin(rows, dim, n))]
@@ -240,22 +233,24 @@ def _thinned(points: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
 
 
 def _thin(rows: Sequence[int], dim: Dimension, n: int) -> list[int]:
-    """Keep rows with `n` values of the first sampled axis, for each `n` of the next, and so on."""
-    groups: list[Sequence[int]] = [rows]
+    """Keep rows with `n` values of the first sampled axis, for each `n` of the next, and so on.
+
+    The values lie at even distances, both ends included; of 1 it is the first.
+    """
+    groups = [[*rows]]
     for name in SAMPLED:
-        if name in dim.names:
-            column = dim.column(name)
-            groups = [*chain.from_iterable(_spread(group, column, n) for group in groups)]
+        if name not in dim.names:
+            continue
+        column = dim.columns[dim.names.index(name)]
+        chosen = []
+        for group in groups:
+            by_value: dict[Any, list[int]] = {}
+            for row in group:
+                by_value.setdefault(column[row], []).append(row)
+            of_values = [*by_value.values()]
+            if n < len(of_values):
+                gaps = max(n - 1, 1)
+                of_values = [of_values[i * (len(of_values) - 1) // gaps] for i in range(n)]
+            chosen += of_values
+        groups = chosen
     return [*chain.from_iterable(groups)]
-
-
-def _spread(rows: Sequence[int], column: Sequence[Any], n: int) -> list[list[int]]:
-    """Return the rows of `n` values at even distances, both ends included; of 1 the first."""
-    groups: dict[Any, list[int]] = {}
-    for row in rows:
-        groups.setdefault(column[row], []).append(row)
-    values = [*groups]
-    if n < len(values):
-        gaps = max(n - 1, 1)
-        values = [values[i * (len(values) - 1) // gaps] for i in range(n)]
-    return [groups[value] for value in values]

@@ -42,18 +42,12 @@ class Predicate:
             for comparison, bound in self.bounds:
                 passes = passes and COMPARISONS[comparison](value, bound)
             return passes
-        # constraints cannot name maps of algorithms
-        listed = not isinstance(value, dict) and _key(value) in self._keys
-        return listed is not self.negate
+        return (canonical_json(value) in self._texts) is not self.negate
 
     @cached_property
-    def _keys(self) -> frozenset[Any]:
-        return frozenset(map(_key, self.values))
-
-
-def _key(value: object) -> object:
-    """Return a key of a value, by which 1 is not true."""
-    return value, isinstance(value, bool)
+    def _texts(self) -> frozenset[str]:
+        """The values in the spelling of ids, in which 1 is not true."""
+        return frozenset(map(canonical_json, self.values))
 
 
 Condition = Mapping[str, Predicate]
@@ -90,6 +84,16 @@ class Space:
         """Yield every value of an axis, repeated if several sources have it."""
         for source in self.sources(name):
             yield from source
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Return the values of an axis; of one that rules set, those of all sources, each once."""
+        sources = self.sources(name)
+        if len(sources) == 1:
+            return sources[0]
+        values: dict[str, Any] = {}
+        for value in self.values(name):
+            values.setdefault(canonical_json(value), value)
+        return [*values.values()]
 
     def conditional(self) -> list[str]:
         """Return the axes that some rule sets."""
