@@ -17,7 +17,6 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.libraries import cudnn_plans
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure import model_builder, rounding, switches
-from hpcsweep.measure.rounding import Arithmetic
 from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def tried(backend: Backend, name: str, shape: ConvShape) -> dict[str, Any]:
     x, weight = convolutions.operands(shape, kind)
     layer = convolutions.layer_of(shape, weight)
     output = backend.forward(name, x, weight, None, shape)
-    how = Arithmetic.of(picked, kind, tf32=False, casts=False)
-    verdict = rounding.of_call(layer, x, output, how)
+    verdict = rounding.of_call(layer, x, output, picked, device=kind, tf32=False)
     run = kernels.names(lambda: backend.forward(name, x, weight, None, shape))
     return {
         "plan": picked.plan or name,
@@ -125,9 +123,9 @@ def _excess(backend: Backend, name: str, shape: ConvShape, dtype: str) -> float 
         return None
     x, weight = convolutions.operands(shape, kind)
     output = backend.forward(name, x, weight, None, shape)
-    how = Arithmetic.of(picked, kind, tf32=dtype == "tf32", casts=False)
     layer = convolutions.layer_of(shape, weight)
-    return rounding.of_call(layer, x, output, how).excess
+    tf32 = dtype == "tf32"
+    return rounding.of_call(layer, x, output, picked, device=kind, tf32=tf32).excess
 
 
 def replayed(lab: Lab) -> None:

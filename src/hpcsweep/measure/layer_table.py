@@ -41,7 +41,7 @@ from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.conv.swap import is_plain, running
 from hpcsweep.measure import caches, model_builder, rounding
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.rounding import Arithmetic, Exactness
+from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.timing.clocks import nothing
@@ -177,7 +177,12 @@ class IsolatedTable:
         self._timer = timer
         self._plans = plans
 
-    def rows(self, point: Point, about: About, _of_others: Sequence[Cells] = ()) -> list[Row]:
+    def rows(
+        self,
+        point: Point,
+        about: About,
+        of_others: Sequence[Cells] = (),  # noqa: ARG002 - a layer pass's
+    ) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, self._timer)
         rows = []
@@ -324,11 +329,10 @@ def _time_plan(
 ) -> _PlanTimes:
     choice, backend = plan
     kind = layer.weight.device.type
-    exact = Arithmetic.of(choice, kind, tf32=point.axes["tf32"] and kind == "cuda", casts=False)
     twin = running(layer, choice.used, backend)
     output = twin(inputs[0])
     times = _time(twin, inputs, point, flush)
-    error = rounding.of_call(layer, inputs[0], output, exact)
+    error = rounding.of_call(layer, inputs[0], output, choice, device=kind, tf32=point.axes["tf32"])
     proof = Evidence(choice.layer)
     if point.measure["evidence"]:
         alone = replace(choice, layer="")  # it is no part of a network

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor, nn
 
 from hpcsweep.catalog import WORKLOADS
+from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.row_records import LayerPassCells
 from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.provenance import Rig
@@ -19,7 +21,6 @@ from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
-    from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
     from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.measure.timing.stats import Summary
 
@@ -82,6 +83,24 @@ class Passes(Protocol):
         """Return the times, after what else is timed: phases of a step, layers alone."""
 
 
+class LayerRows(Protocol):
+    """The layer rows of a point."""
+
+    def rows(
+        self, point: Point, about: Sequence[Sequence[Cells]], of_others: Sequence[Cells] = ()
+    ) -> list[Row]:
+        """Return the rows of timed calls; see `LayerTable`."""
+
+    def convolution_means(self) -> tuple[list[float], list[float]] | None:
+        """Return the mean ms of convolution calls, and of others that convolve; None: unknown."""
+
+    def flags(self) -> list[str]:
+        """Return the flags of a layer pass."""
+
+    def overall_cells(self) -> LayerPassCells:
+        """Return the columns on the layers together."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Times:
     """What was timed: the passes in ms, without any hook, and the layers.
@@ -98,7 +117,7 @@ class Times:
     cells: Sequence[Cells]
     flags: Sequence[str] = ()
     artifacts: str = ""
-    table: LayerTable | IsolatedTable | None = None
+    table: LayerRows | None = None
     lanes: Lanes | None = None
     compiled: bool = False
     recompiled: bool = False

@@ -241,20 +241,22 @@ class CannotCapture(RuntimeError):
     """A pass that runs cannot be captured; CUDA, or torch's allocator, may be of no use then."""
 
 
-class _LastOperator(TorchDispatchMode):
-    """Notes the name of the last operator that began."""
+class OperatorWatch(TorchDispatchMode):
+    """Calls `look` with each operator, and runs it."""
 
-    name = ""
+    def __init__(self, look: Callable[[Any], object]) -> None:
+        super().__init__()
+        self._look = look
 
     def __torch_dispatch__(
         self,
         func: Any,  # noqa: ANN401
-        types: object,
+        _types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> object:
         """Run an operator."""
-        self.name = func.name().partition(".")[0]
+        self._look(func)
         return func(*args, **(kwargs or {}))
 
 
@@ -276,14 +278,14 @@ def not_captured(run: Callable[[], object], raised: RuntimeError) -> CannotCaptu
 
 def _that_synchronizes(run: Callable[[], object]) -> str:
     """Return the first operator of an eager pass that waits for the GPU; empty without one."""
-    last = _LastOperator()
+    names = [""]
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        with last:
+        with OperatorWatch(lambda operator: names.append(operator.name())):
             run()
     except Exception as error:  # noqa: BLE001 - after a failed capture nothing is sure
-        return last.name if _SYNCHRONIZING in str(error) else ""
+        return names[-1].partition(".")[0] if _SYNCHRONIZING in str(error) else ""
     finally:
         torch.cuda.set_sync_debug_mode(before)
     return ""

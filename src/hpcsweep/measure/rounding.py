@@ -1,15 +1,16 @@
-"""Bounds by rounding on the error of a convolution call, whatever network it is in.
+"""Tells mistakes from rounding: in a convolution call by a bound, in a whole pass by trying.
 
-An output value y is a sum of K products of filter weights and inputs. Its error is at most::
+An output value y of a convolution is a sum of K products of filter weights and inputs. Its error is
+at most::
 
-    2 u_out (|y| + |bias|)  +  (u_sum (sqrt(K) + 6 g) + 6 u_in) N,    N = |w| |x| + |bias|
+    2 u_out (|y| + |bias|)  +  (u_sum (sqrt(K) + 6 g) + 6 u_in) N
 
-N is the product of the 2-norms of the filter and of the largest patch of the image, which bounds
-every partial sum of the products. The unit roundoffs u are those of the stored output, of the
-additions, and of the operands where they are rounded first (TF32: 2^-11; autocast). Reduced types
-add in float32. That rounding errors of a sum grow as sqrt(K) u is the probabilistic bound of Higham
-and Mary (SIAM J. Sci. Comput. 41, 2019, and 42, 2020); 6 standard deviations are exceeded by none
-of 10^8 values.
+N is the largest sum of the products' sizes, and of |bias|, that the output's channel has anywhere
+in its image, since an algorithm may mix what lies side by side. The unit roundoffs u are those of
+the stored output, of the additions, and of the operands where they are rounded first (TF32: 2^-11;
+autocast). Reduced types add in float32. That rounding errors of a sum grow as sqrt(K) u is the
+probabilistic bound of Higham and Mary (SIAM J. Sci. Comput. 41, 2019, and 42, 2020); 6 standard
+deviations are exceeded by none of 10^8 values.
 
 g is the growth of the algorithm: 1 for a plain sum. An FFT of S samples has log2 S (Higham,
 Accuracy and Stability of Numerical Algorithms, chapter 24). Winograd has the largest over outputs i
@@ -17,31 +18,48 @@ of sum_p A_ip^2 |G_p|^2 |B_p|^2 / taps, with the matrices of its transforms: the
 et al. (ACM Trans. Math. Softw. 46, 2020) for rounding errors that are independent of each other. On
 GPUs what is transformed may be stored, so u_sum is that of the stored type; and where the framework
 or a heuristic chooses, the largest g of all algorithms counts.
+
+A pass that is not a plain eager one (compiled, scripted, in NHWC, in mixed precision, with TF32,
+replayed as a graph, or trained) is held against one that is, of the same weights: run eagerly,
+contiguous, without autocast and TF32, in the same type. Compared are outputs, and the gradients of
+a network that learns.
+
+How far rounding alone takes these apart is different for each network: it grows with the depth,
+with cancellation, with a batch norm that divides by little. So it is not computed but tried:
+further plain passes have their input and all weights changed by as much as a layer may round. What
+that changes in an output, times `_MARGIN`, is the bound. If that is as large as the outputs are,
+since the network draws random numbers, keeps a state, or chooses among nearly equal values, nothing
+can be judged: that is said, and is no doubt.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.catalog import algorithms
+from hpcsweep.conv import parts, swap
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
+from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.errors import first_line
-from hpcsweep.measure import switches
+from hpcsweep.measure import model_builder, switches
 from hpcsweep.measure.bench_api import is_out_of_memory
+from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.operations import OperatorWatch
 
 _log = logging.getLogger(__name__)
 
 _SIGMAS: Final = 6.0  # of a sum's error; see above
-TF32: Final = 2.0**-11  # the unit roundoff of operands
+_TF32: Final = 2.0**-11  # the unit roundoff of operands
 _PLAIN: Final = algorithms.adding(algorithms.PLAIN)
 _FFTS: Final = algorithms.adding(algorithms.FFT)
 _WINOGRADS: Final = algorithms.adding(algorithms.WINOGRAD)
@@ -50,6 +68,21 @@ _SMALL_TILE: Final = {3: 5 / 3, 5: 70 / 9}
 # g of the largest tile that libraries for GPUs have: 6 x 6 outputs of 3 x 3 taps, with the points
 # 0, 1, -1, 2, -2, 1/2, -1/2. Their tile for 5 x 5 taps has 29.754, an FFT of a whole image less.
 _LARGEST: Final = 46.257
+
+# What a layer may round, in unit roundoffs of its sums: the root of 4096 products, as many as the
+# largest layers of usual networks have. The growth of the largest Winograd tile, 46, is below it.
+_SUM: Final = 64.0
+# Honest points stay below 0.9 of the bound with this margin, and below 0.2 where nothing jumps, as
+# the gradient of a ReLU does near zero; TF32 in one of ten layers is ten times above it.
+_MARGIN: Final = 4.0
+# In such a jump a nudged pass may miss what the pass had: so what looks wrong gets more of them.
+_TRIES: Final = 5
+_LOST: Final = 0.5  # of the largest value: with such a bound nearly everything would be right
+_UNSTEADY: Final = "plain passes differ as much as wrong ones: random, with a state, or by choice"
+
+# what a pass gave, by name, as float64 on the host: outputs, and gradients of parameters
+_Answers = dict[str, Tensor]
+_OUTPUT: Final = "output"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,100 +122,82 @@ def why_not(error: Exception) -> str:
     return f"not compared: {first_line(error)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arithmetic:
-    """The unit roundoffs of a call, and the growth of its algorithm."""
-
-    stored: float
-    sums: float
-    operands: float
-    growth: float
-
-    @classmethod
-    def of(cls, choice: LayerChoice, device: str, *, tf32: bool, casts: bool) -> Arithmetic:
-        """Return the roundoffs of a call; `casts`: its operands are rounded to the type first."""
-        dtype = choice.shape.dtype
-        stored = unit(getattr(torch, dtype))
-        sums = min(stored, unit(torch.float32))
-        growth = _growth(choice.used, choice.shape, on_gpu=device != "cpu")
-        if device != "cpu" and growth > 1:
-            sums = stored
-        reduced = TF32 if tf32 and device == "cuda" and dtype == "float32" else 0.0
-        operands = max(reduced, stored if casts else 0.0)
-        return cls(stored=stored, sums=sums, operands=operands, growth=growth)
-
-
 def unit(dtype: torch.dtype) -> float:
     """Return the unit roundoff of a type."""
     return torch.finfo(dtype).eps / 2
 
 
-def _growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
+def growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
     """Return g; if a GPU's library chooses or transforms, that of the worst algorithm."""
     if on_gpu:
         plain = used in _PLAIN or {*shape.stride, *shape.dilation} != {1}
         return 1.0 if plain else _LARGEST
     if used in _FFTS:
         return math.log2(4 * shape.in_h * shape.in_w)
-    return _SMALL_TILE.get(shape.kernel_h, 1.0) if used in _WINOGRADS else 1.0
+    if used in _WINOGRADS:
+        return _SMALL_TILE.get(shape.kernel_h, 1.0)
+    return 1.0
 
 
-def of_call(
+def of_call(  # noqa: PLR0913 - a call, and how it was computed
     layer: nn.Conv2d,
     x: Tensor,
     output: Tensor,
-    how: Arithmetic,
+    choice: LayerChoice,
+    *,
+    device: str,
+    tf32: bool,
     wide: torch.dtype = torch.float64,
 ) -> Exactness:
-    """Compare a plain convolution's output with the framework's in a wide type, value by value."""
+    """Compare a plain convolution's output with the framework's in a wide type, value by value.
+
+    The output was computed on a type of `device`, there perhaps with `tf32`.
+    """
+    dtype = getattr(torch, choice.shape.dtype)
+    stored = unit(dtype)
+    grows = growth(choice.used, choice.shape, on_gpu=device != "cpu")
+    sums = min(stored, unit(torch.float32))
+    if device != "cpu" and grows > 1:
+        sums = stored
+    operands = 0.0
+    if tf32 and device == "cuda" and dtype == torch.float32:
+        operands = _TF32
+    if {x.dtype, layer.weight.dtype} != {dtype}:  # autocast rounds to the type first
+        operands = max(operands, stored)
+    smallest = torch.finfo(output.dtype)
+
     if x.dim() == 3:
         x = x[None]
         output = output[None]
-    x = widened(x, wide)
-    y = widened(output, wide)
-    weight = widened(layer.weight, wide)
-    bias = weight.new_zeros(len(weight)) if layer.bias is None else widened(layer.bias, wide)
+    x = _widened(x, wide)
+    y = _widened(output, wide)
+    weight = _widened(layer.weight, wide)
+    bias = weight.new_zeros(len(weight)) if layer.bias is None else _widened(layer.bias, wide)
     padding = padding_of(layer)
     if any(padding):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         x = F.pad(x, padding, mode=mode)
+    steps = (layer.stride, 0, layer.dilation, layer.groups)
     # On a GPU, trials in float64 take longer than they save, and TF32 is no reference.
-    with switches.plainly() if x.is_cuda else nullcontext():
-        wanted = F.conv2d(x, weight, bias, layer.stride, 0, layer.dilation, layer.groups)
+    with switches.plainly():
+        wanted = F.conv2d(x, weight, bias, *steps)
+        # float32 is enough for the products' sizes, and quick everywhere
+        sizes = [tensor.abs().float() for tensor in (x, weight, bias)]
+        largest = F.conv2d(*sizes, *steps).amax((2, 3), keepdim=True).double()
+    largest = largest.nan_to_num(math.inf)  # of an image that is not finite nothing is known
+
     terms = weight[0].numel()
-    # in float64, since squares of small numbers vanish in float32
-    lengths = weight.flatten(1).abs().double().norm(dim=1).view(layer.groups, -1)
-    most = (_patch_norms(layer, x)[:, :, None] * lengths).flatten(1) + bias.abs()
-    relative = how.sums * (math.sqrt(terms) + _SIGMAS * how.growth) + _SIGMAS * how.operands
+    relative = sums * (math.sqrt(terms) + _SIGMAS * grows) + _SIGMAS * operands
     # what it is compared with is rounded, too, on a GPU as its library likes
-    growth = _LARGEST if x.is_cuda else 1.0
-    relative += unit(wide) * (math.sqrt(terms) + _SIGMAS * growth)
-    rounded = relative * most + 2 * how.stored * bias.abs()
+    relative += unit(wide) * (math.sqrt(terms) + _SIGMAS * (_LARGEST if x.is_cuda else 1.0))
+    bound = relative * largest + 2 * stored * (y.abs() + bias.abs()[:, None, None])
     # near zero: a step of the stored type, and products that underflow
-    stored = torch.finfo(output.dtype)
-    smallest = min(torch.finfo(torch.float32).tiny, stored.tiny)
-    rounded += stored.tiny * stored.eps + 2 * terms * smallest
-    bound = y.abs().mul_(2 * how.stored).add_(rounded[:, :, None, None])
-    return compared("", y, wanted, bound)
+    bound += smallest.tiny * smallest.eps
+    bound += 2 * terms * min(torch.finfo(torch.float32).tiny, smallest.tiny)
+    return _compared("", y, wanted, bound)
 
 
-def severity(verdict: Exactness) -> tuple[bool, bool, float]:
-    """Return a sort key: the worst comparison has the largest; one that was not made follows."""
-    return is_wrong(verdict), is_partial(verdict), verdict.excess or 0.0
-
-
-def _patch_norms(layer: nn.Conv2d, padded: Tensor) -> Tensor:
-    """Return the 2-norm of the largest patch of each image and group of channels."""
-    sizes = padded.abs()
-    largest = sizes.amax((1, 2, 3), keepdim=True).clamp(min=torch.finfo(sizes.dtype).tiny)
-    squares = sizes.div_(largest).float().square_()  # float32 is enough, and quick everywhere
-    ones = squares.new_ones(layer.groups, padded.shape[1] // layer.groups, *layer.kernel_size)
-    sums = F.conv2d(squares, ones, None, layer.stride, 0, layer.dilation, layer.groups)
-    norms = sums.amax((2, 3)).sqrt() * largest.double().flatten(1)
-    return norms.nan_to_num(math.inf)  # of an image that is not finite nothing is known
-
-
-def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
+def _compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
     """Compare values by their bounds; equal infinities agree, zeros have no relative error."""
     if not wanted.numel():
         return Exactness(subject=name, excess=0.0)
@@ -197,16 +212,213 @@ def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -
         magnitude = magnitude.where(finite, 0)
     found = [part.amax().double() for part in (deviation, magnitude, deviation / bound)]
     worst, largest, excess = torch.stack(found).nan_to_num(math.inf, math.inf).tolist()
-    error = worst / largest if largest else (math.inf if worst else None)
     if excess <= 1 and unknown:
         return Exactness(subject=name, reason="what it is compared with is not finite")
+    error = worst / largest if largest else None
+    if worst and not largest:
+        error = math.inf
     return Exactness(subject=name, error=error, excess=excess)
 
 
-def widened(tensor: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
+def _widened(tensor: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
     """Return a tensor's numbers in a wide type, or its complex one; whole numbers as they are."""
-    tensor = tensor.dequantize() if tensor.is_quantized else tensor
-    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
     if tensor.is_complex():
         return tensor.to(wide.to_complex()).contiguous()
     return tensor.to(wide).contiguous() if tensor.is_floating_point() else tensor
+
+
+def is_transformed(network: Network, *, tf32: bool) -> bool:
+    """Say whether a pass is another one than a plain pass of the network."""
+    axes = network.point.axes
+    changed = axes["memory_format"] == "nhwc" or axes.get("launch") == "graph" or tf32
+    return network.learns or changed or parts.is_compiled_in_part(network.model)
+
+
+def of_pass(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
+    """Compare the pass as it was timed with plain ones; leave the network with plain layers.
+
+    The code of a network may raise anything: then there is one verdict, which says so.
+    """
+    try:
+        return _against_plain_passes(network, times, tf32=tf32)
+    except Exception as error:  # noqa: BLE001
+        return [Exactness(subject=_OUTPUT, reason=why_not(error))]
+
+
+def _against_plain_passes(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
+    axes = network.point.axes
+    dtype = model_builder.AUTOCAST.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
+    sums = min(unit(dtype), unit(torch.float32))
+    rounds = 2 * unit(dtype) + _SUM * sums + (_TF32 if tf32 else 0.0)
+    # devices may take subnormal numbers of float32 for zero, but not those of float16
+    step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+    floor = _SUM * max(step, torch.finfo(torch.float32).tiny)
+
+    plain_runs = _PlainRuns(network)
+    with model_builder.seeded(network.point):
+        timed = plain_runs.answers(lambda: network.output(times))
+    swap.restore(network.model)
+    plain = plain_runs.run()
+    nudged = list[_Answers]()
+    found = list[Exactness]()
+    for number in range(1, 1 + _TRIES):
+        nudged.append(plain_runs.run(rounds, number))
+        found = _judged(timed, plain, nudged, rounds, floor)
+        if not any(map(is_wrong, found)):
+            break
+        if plain_runs.draws:  # then in another order, or by another generator
+            return [Exactness(subject=_OUTPUT, reason="a pass draws random numbers")]
+    return found
+
+
+class _PlainRuns:
+    """Runs a network plainly, with the numbers that its tensors had when this was made."""
+
+    def __init__(self, network: Network) -> None:
+        self._point = network.point
+        self._model = network.model
+        self.draws = False  # whether a pass drew random numbers
+        self._learning = dict[str, nn.Parameter]()
+        if network.learns:
+            for name, parameter in network.model.named_parameters():
+                if parameter.requires_grad:
+                    self._learning[name] = parameter
+        (self._image,) = model_builder.make_inputs(network.point, network.rig.device.torch_device)
+        with torch.no_grad():
+            self._parameters = _copies(network.model.parameters())
+            self._buffers = _copies(network.model.buffers())
+
+    def run(self, nudge: float = 0.0, number: int = 0) -> _Answers:
+        """Run a pass; each number draws other random numbers, those of nudges among them."""
+        image = self._image.clone(memory_format=torch.contiguous_format)
+        with (
+            model_builder.seeded(self._point, number),
+            self._tensors(nudge),
+            parts.eagerly(),
+            switches.plainly(),
+            torch.autocast(image.device.type, enabled=False),
+        ):
+            image = changed_a_little(image, nudge)
+
+            def run() -> object:
+                with OperatorWatch(self._look):
+                    return self._model(image)
+
+            return self.answers(run)
+
+    def _look(self, operator: Any) -> None:  # noqa: ANN401
+        # attention that drops some has other operators for it
+        if torch.Tag.nondeterministic_seeded in operator.tags and "attention" not in str(operator):
+            self.draws = True
+
+    def answers(self, run: Callable[[], object]) -> _Answers:
+        """Run a pass; derive a sum of its outputs for what learns."""
+        with torch.set_grad_enabled(bool(self._learning)):
+            outputs = list(tensors_in(run()))
+            answers = {f"{_OUTPUT} {i + 1}": _on_host(t) for i, t in enumerate(outputs)}
+            mixed = _mixed(outputs)
+            if not mixed.requires_grad:
+                return answers
+            for parameter in self._learning.values():
+                parameter.grad = None
+            mixed.backward()  # activation checkpointing takes no `torch.autograd.grad`
+        for name, parameter in self._learning.items():
+            if parameter.grad is not None:
+                answers[f"gradient of {name}"] = _on_host(parameter.grad)
+                parameter.grad = None
+        return answers
+
+    @contextmanager
+    def _tensors(self, nudge: float) -> Iterator[None]:
+        """Give the network those numbers, contiguous, and nudged if they are weights.
+
+        What the block writes into buffers is undone.
+        """
+        before = [(tensor, tensor.data) for tensor in (*self._parameters, *self._buffers)]
+        with torch.no_grad():
+            for tensor, numbers in self._parameters.items():
+                tensor.data = changed_a_little(numbers, nudge)
+            for tensor, numbers in self._buffers.items():
+                tensor.data = numbers.clone()
+        try:
+            yield
+        finally:
+            for tensor, data in before:
+                tensor.data = data
+
+
+def _copies(held: Iterable[Tensor]) -> dict[Tensor, Tensor]:
+    """Return contiguous copies."""
+    return {tensor: tensor.clone(memory_format=torch.contiguous_format) for tensor in held}
+
+
+def changed_a_little(tensor: Tensor, nudge: float) -> Tensor:
+    """Return a copy with each number a little larger or smaller."""
+    if not nudge or not tensor.is_floating_point():
+        return tensor.clone()
+    signs = torch.empty_like(tensor).bernoulli_().mul_(2).sub_(1)
+    return torch.addcmul(tensor, tensor, signs, value=nudge)
+
+
+def _mixed(outputs: Iterable[Tensor]) -> Tensor:
+    """Return a number on which each output has a part, as a loss would have of any network."""
+    generator = torch.Generator().manual_seed(0)
+    mixed = torch.zeros(())
+    for tensor in outputs:
+        if tensor.requires_grad and tensor.is_floating_point():
+            factors = torch.randn(tensor.shape, generator=generator).to(tensor.device)
+            mixed = mixed.to(tensor.device) + (tensor.float() * factors).sum()
+    return mixed
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor's numbers on the host, which has float64 and room."""
+    return _widened(tensor.detach().cpu()).clone()
+
+
+def _judged(
+    timed: _Answers, plain: _Answers, nudged: list[_Answers], rounds: float, floor: float
+) -> list[Exactness]:
+    """Compare a pass with a plain one; the nudged ones say what rounding may do."""
+    sizes = _sizes(plain)
+    for answers in nudged:
+        if _sizes(answers) != sizes:
+            return [Exactness(subject=_OUTPUT, reason=_UNSTEADY)]
+    if _sizes(timed) != sizes:
+        reason = f"{_sizes(timed)} are the sizes, of a plain pass {sizes}"
+        return [Exactness(subject=_OUTPUT, error=math.inf, excess=math.inf, reason=reason)]
+    # numbers that are chosen by values, such as indices, say little
+    inexact = {name: t for name, t in plain.items() if t.is_floating_point() or t.is_complex()}
+    # Some gradients are zero but for rounding, such as that of a bias before a batch norm: so the
+    # largest of a module says what is much.
+    much = dict[str, float]()
+    for name, wanted in inexact.items():
+        much[_owner(name)] = max(much.get(_owner(name), 0.0), _largest(wanted))
+    found = []
+    for name, wanted in inexact.items():
+        largest = much[_owner(name)]
+        change = max(_largest(answers.get(name, wanted) - wanted) for answers in nudged)
+        bound = _MARGIN * (change + rounds * largest) + floor
+        if bound > max(_LOST * largest, 2 * floor):
+            found.append(Exactness(subject=name, reason=_UNSTEADY))
+        else:
+            own = timed.get(name, torch.zeros_like(wanted))
+            found.append(_compared(name, own, wanted, bound))
+    return found or [Exactness(subject=_OUTPUT, reason="it has no numbers to compare")]
+
+
+def _sizes(answers: _Answers) -> list[tuple[int, ...]]:
+    return [tuple(t.shape) for name, t in answers.items() if name.startswith(_OUTPUT)]
+
+
+def _owner(name: str) -> str:
+    """Return the module of a gradient, or the output itself."""
+    return name.rpartition(".")[0] or name
+
+
+def _largest(tensor: Tensor) -> float:
+    return tensor.abs().nan_to_num(0, 0).amax().item() if tensor.numel() else 0.0

@@ -17,7 +17,7 @@ from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.catalog.row_records import WorkCells
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import compilations, model_builder, rounding, transformed, work
+from hpcsweep.measure import compilations, model_builder, rounding, work
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -426,9 +426,9 @@ def compared_on_the_host(monkeypatch):
         return of_call(copy.deepcopy(layer).cpu(), x.cpu(), output.cpu(), *how, **options)
 
     monkeypatch.setattr(rounding, "of_call", of_copies)
-    nudged = transformed.changed_a_little
+    nudged = rounding.changed_a_little
     on_host = lambda tensor, nudge: nudged(tensor.cpu(), nudge).to(tensor.device)  # noqa: E731
-    monkeypatch.setattr(transformed, "changed_a_little", on_host)
+    monkeypatch.setattr(rounding, "changed_a_little", on_host)
 
 
 @pytest.mark.gpu

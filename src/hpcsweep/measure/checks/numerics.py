@@ -2,10 +2,9 @@
 
 The calls of a pass are compared each on its own input, so that errors do not add up. The first call
 of a shape that runs an algorithm is compared with float64, whoever runs it; further calls of an
-explicit algorithm with the framework's own, which costs less. `rounding` has the bounds. Layers
-with code of their own are left out: they need not compute what their filters say.
-
-A pass that is not a plain eager one is compared with one that is (see `transformed`).
+explicit algorithm with the framework's own, which costs less. Layers with code of their own are
+left out: they need not compute what their filters say. A pass that is not a plain eager one is
+compared with one that is. `rounding` has the bounds.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.swap import is_plain
-from hpcsweep.measure import model_builder, rounding, transformed
+from hpcsweep.measure import model_builder, rounding
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Network, Times
-from hpcsweep.measure.rounding import Arithmetic, Exactness
+from hpcsweep.measure.rounding import Exactness
 
 _SHOWN: Final = 3  # messages in a row
 
@@ -84,8 +83,8 @@ class NumericsCheck(PointCheck):
         if network.learns and network.point.axes["compile"] == "none":
             model.eval()
         outputs = list[Exactness]()
-        if transformed.is_transformed(network, tf32=tf32):
-            outputs = transformed.verdicts(network, times, tf32=tf32)
+        if rounding.is_transformed(network, tf32=tf32):
+            outputs = rounding.of_pass(network, times, tf32=tf32)
         swap.restore(model)
         return calls.verdicts(missing), outputs
 
@@ -102,7 +101,7 @@ def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> NumericsC
             partial.append(verdict)
         if verdict.excess is not None:
             excess = max(excess or 0.0, verdict.excess)
-    wrong.sort(key=rounding.severity, reverse=True)
+    wrong.sort(key=lambda verdict: verdict.excess or 0.0, reverse=True)
     doubts = [*wrong, *partial]
     reasons = [verdict.message for verdict in doubts[:_SHOWN]]
     if len(doubts) > _SHOWN:
@@ -188,11 +187,11 @@ class Convolutions:
         self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: Tensor, wide: torch.dtype
     ) -> Exactness:
         device = x.device.type
-        casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
-        how = Arithmetic.of(choice, device, tf32=self._tf32, casts=casts)
         try:
             with torch.no_grad(), torch.autocast(device, enabled=False):
-                return rounding.of_call(layer, x, output, how, wide)
+                return rounding.of_call(
+                    layer, x, output, choice, device=device, tf32=self._tf32, wide=wide
+                )
         except Exception as error:  # noqa: BLE001 - of tensors of any class
             return Exactness(subject="", reason=rounding.why_not(error))
 
