@@ -29,7 +29,7 @@ STORIES = {
     "cli/test_mistakes": "what is typed wrong, and the answer",
     "store/collect/test_fresh": "tables that are renewed before somebody reads them",
     "conv/libraries/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",
-    "measure/workloads/training/test_sweep": "a training sweep from its file to its table",
+    "measure/workloads/test_training_sweep": "a training sweep from its file to its table",
     "node/test_kill": "processes of a run are killed at random",
     "submit/test_script_runs": "job scripts run in a shell, without Slurm",
     "test_layout": "this module",

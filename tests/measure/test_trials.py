@@ -13,7 +13,7 @@ from hpcsweep import sources
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.measure import convolutions, model_builder, trials
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.workloads.training import training_network
+from hpcsweep.measure.workloads import training_network
 from hpcsweep.point import Point
 
 SHAPES = ("model", "input_size", "batch_size", "dtype", "memory_format")

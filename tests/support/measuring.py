@@ -10,8 +10,8 @@ from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.measure.checks.algorithm import use
 from hpcsweep.measure.machine.drivers import Reading
-from hpcsweep.measure.workloads.training import training_network
-from hpcsweep.measure.workloads.training.trainer import Trainer
+from hpcsweep.measure.workloads import training_network
+from hpcsweep.measure.workloads.trainer import Trainer
 from hpcsweep.point import Point
 
 CPU = torch.device("cpu")

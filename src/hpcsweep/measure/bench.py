@@ -54,7 +54,7 @@ def on_device(workload: str, device: str = "cpu", driver: Driver | None = None) 
     """Return the bench of a workload on the current device of a type: cpu, cuda or mps."""
     from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
-    from hpcsweep.measure.workloads.training.workload import Training
+    from hpcsweep.measure.workloads.training import Training
 
     workloads: Mapping[str, type[Inference | Training]] = {
         INFERENCE.name: Inference,

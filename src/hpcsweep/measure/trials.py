@@ -43,7 +43,7 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.workloads.training import training_network
+from hpcsweep.measure.workloads import training_network
 from hpcsweep.point import Point
 
 _LOOK_SECONDS: Final = 0.02  # a network with few layers takes about as long

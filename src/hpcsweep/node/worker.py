@@ -115,7 +115,7 @@ def import_all() -> None:
     from hpcsweep.measure.machine import drivers, fit, provenance
     from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
-    from hpcsweep.measure.workloads.training.workload import Training
+    from hpcsweep.measure.workloads.training import Training
 
 
 def _work(fd: int, forked: Mapping[str, int]) -> int:

@@ -289,3 +289,9 @@ def test_more_events_than_announced_are_made_as_they_come(steady_gpu):
     stamps = EventStamps(steady_gpu().event)
     stamps.reuse(1)
     assert len({id(stamps.now()) for _ in range(5)}) == 5
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="would wait for a real GPU")
+def test_waiting_for_a_processor_is_waiting_for_nothing():
+    """Only asynchronous devices are waited for."""
+    assert clocks.synchronizer(torch.device("cpu"))() is None

@@ -237,9 +237,3 @@ def test_a_layer_pass_that_fits_the_queue_stays_whole(monkeypatch, steady_gpu):
     assert found.parts == 1
     assert not found.timed().starved
     assert [len(times) for times in found.timed().times] == [3] * 50
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="would wait for a real GPU")
-def test_waiting_for_a_processor_is_waiting_for_nothing():
-    """Only asynchronous devices are waited for."""
-    assert lanes.synchronizer(CPU)() is None

@@ -12,11 +12,23 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import tinynets
+from hpcsweep.conv import backend
 from hpcsweep.conv.proof import profiler_events
+from hpcsweep.measure import model_builder
+from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing.clocks import EventStamps, HostClock, HostStamps
-from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, families, marked
+from hpcsweep.measure.timing.layer_timer import (
+    LayersChanged,
+    LayerTimer,
+    StepTimer,
+    backward_call,
+    families,
+    joined,
+    marked,
+)
 from hpcsweep.measure.timing.loop import Fixed, Lane, collect
+from measuring import CPU, point
 
 
 class _CountingEvent:
@@ -234,3 +246,118 @@ def test_events_inside_a_graph_are_read_after_every_replay():
                 event.record()
     assert timer.timed().timer == "graph"
     assert [len(times) for times in timer.timed().times] == [3] * 6
+
+
+@pytest.fixture
+def learning():
+    """Return the residual network in training, and its calls."""
+    model = model_builder.build(model_builder.ModelKey.of(point()), CPU).train()
+    model.requires_grad_(requires_grad=True)
+    return model, shape_pass(model, torch.zeros(2, 3, 8, 8))
+
+
+def _passes(model, timer, count):
+    with timer.attached(count):
+        for _ in range(count):
+            model(torch.randn(2, 3, 8, 8)).sum().backward()
+
+
+def test_every_convolution_call_has_a_backward_time_in_every_pass(learning):
+    """Also the first, whose input needs no gradient; afterwards the network is as before."""
+    model, shapes = learning
+    timer = StepTimer(model, shapes.calls, HostStamps())
+    _passes(model, timer, 3)
+    _passes(model, timer, 2)
+    timed = timer.timed()
+    assert [call.layer for call in timed.calls[6:]] == ["stem", "conv"]
+    assert timed.backward == 2
+    assert all(len(times) == 5 for times in timed.times)
+    assert all(time > 0 for times in timed.times for time in times)
+    assert all("forward" not in module.__dict__ for module in model.modules())
+    timer.forget()
+    assert not any(timer.timed().times)
+
+
+def test_parts_of_a_layer_pass_join_in_the_order_of_the_whole(learning):
+    """Forward calls first, also of a layer that is called twice, then the backward passes."""
+    model, shapes = learning
+    layers = dict.fromkeys(call.layer for call in shapes.calls)
+    parts = []
+    for part in range(2):
+        wanted = [*layers][part::2]
+        places = [at for at, call in enumerate(shapes.calls) if call.layer in wanted]
+        timer = StepTimer(model, [shapes.calls[at] for at in places], HostStamps())
+        _passes(model, timer, 2)
+        parts.append((places, timer.timed()))
+    timed = joined(parts, starved=False)
+    whole = [call.layer for call in shapes.calls]
+    assert [call.layer for call in timed.calls] == [*whole, "stem", "conv"]
+    assert timed.backward == 2
+    for places, of_part in parts:
+        assert [timed.times[at] for at in places] == [*of_part.times[: len(places)]]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm", "fft", "winograd_nonfused", "direct"])
+def test_the_nodes_of_every_algorithm_are_timed(learning, algorithm):
+    """One node for the framework's own convolution, several for one made of operators."""
+    model, shapes = learning
+    settings = {"unsupported": "error", "workspace_mib": 4096}
+    choose(model, shapes, algorithm, settings, backend.choose("cpu"))
+    timer = StepTimer(model, shapes.calls, HostStamps())
+    _passes(model, timer, 2)
+    assert all(time > 0 for times in timer.timed().times[6:] for time in times)
+
+
+def test_a_changed_path_of_a_step_is_told(learning):
+    """As many layer calls as the shape pass saw, but more convolutions among them."""
+    model, shapes = learning
+    timer = StepTimer(model, shapes.calls, HostStamps())
+
+    def other_path():
+        with timer.attached(1):
+            for _ in shapes.calls:
+                model.stem(torch.randn(1, 3, 8, 8))
+
+    with pytest.raises(LayersChanged, match="6 convolution calls in 1 steps"):
+        other_path()
+
+
+def test_forward_and_backward_are_on_one_time_line(learning):
+    """On a device both are events: a backward time counts nothing but its own node."""
+    model, shapes = learning
+    line = itertools.count()
+    timer = StepTimer(model, shapes.calls, EventStamps(lambda: _CountingEvent(line)))
+    _passes(model, timer, 2)
+    timed = timer.timed()
+    assert timed.timer == "events"
+    assert list(timed.times) == [[1, 1]] * 8
+
+
+@pytest.mark.parametrize(
+    ("of_input", "frozen", "products", "moved"),
+    [
+        # input 300, weights and bias 112, output 256 floats
+        (True, False, 2, 2 * 300 + 2 * 112 + 256),
+        (False, False, 1, 300 + 112 + 256),
+        (True, True, 1, 300 + 112 + 256),
+    ],
+)
+def test_a_backward_call_is_a_product_for_each_gradient(of_input, frozen, products, moved):
+    """Of the forward's size; what one product reads, the other writes the gradient of."""
+    before, conv = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 4, 3)
+    before.requires_grad_(of_input)
+    conv.requires_grad_(not frozen)
+    calls = shape_pass(nn.Sequential(before, conv), torch.zeros(1, 3, 10, 10)).calls
+    call = calls[-1]
+    back = backward_call(call)
+    assert back.flops == products * call.flops
+    assert back.bytes_min == 4 * moved
+
+
+def test_a_bias_that_learns_alone_reads_the_output_s_gradient():
+    """It is a sum, and no product."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3))
+    net[0].weight.requires_grad = False
+    (call,) = shape_pass(net, torch.zeros(1, 3, 10, 10)).calls
+    back = backward_call(call)
+    assert (back.flops, back.bytes_min) == (0, 4 * 256)

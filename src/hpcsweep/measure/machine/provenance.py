@@ -18,7 +18,7 @@ from hpcsweep.environment import of_slurm, readable
 from hpcsweep.measure import caches
 from hpcsweep.measure.machine import peak_memory
 from hpcsweep.measure.machine.drivers import Driver
-from hpcsweep.measure.timing import lanes
+from hpcsweep.measure.timing import clocks
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
 
@@ -46,7 +46,7 @@ class Rig:
         self.device = device(kind)
         self.driver = driver
         self.memory = peak_memory.watch(self.device.torch_device)
-        self.wait = lanes.synchronizer(self.device.torch_device)
+        self.wait = clocks.synchronizer(self.device.torch_device)
 
 
 def device(kind: str) -> Device:

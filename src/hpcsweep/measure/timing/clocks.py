@@ -19,7 +19,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import torch
 from torch.cuda import Event
@@ -28,6 +29,7 @@ from hpcsweep.measure.operations import not_captured
 from hpcsweep.measure.timing import loop, stats
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
+_LEAST_DELAY_MS: Final = 0.05  # a margin of its own for short passes, which one interruption delays
 _MOST_DELAY_MS: Final = 100.0  # the host then falls behind, and the pass counts as starved
 _SURE: Final = 0.9  # of the shortest pass before: how long the next one keeps the device busy
 _CALIBRATION_CYCLES: Final = 20_000_000  # ten milliseconds at 2 GHz
@@ -35,6 +37,7 @@ _MOST_OVER_MEASURED: Final = 20.0  # idle GPUs run at a twentieth of their highe
 _STARVED: Final = 0.05  # of the pass: starved if less work is left when the host is done
 _TELLING_MS: Final = 0.5  # a shorter delay does not show the clock: its launch is a part of it
 _AHEAD_MS: Final = 0.02  # on an empty queue an event completes within microseconds
+CALIBRATING: Final = 3  # passes, whose median counts: one that waits for memory is none of theirs
 _CAPTURE_WARM_UPS: Final = 3  # as in torch's notes on CUDA graphs
 _FLOOR_PAIRS: Final = 50  # their median counts
 _FLOOR_DELAY_MS: Final = 2.0  # the host records all of them meanwhile
@@ -42,6 +45,12 @@ _FLOOR_DELAY_MS: Final = 2.0  # the host records all of them meanwhile
 
 def nothing() -> None:
     """Prepare nothing before a pass."""
+
+
+def synchronizer(device: torch.device) -> Callable[[], object]:
+    """Return a function that waits until the device is idle."""
+    waits = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
+    return waits.get(device.type, nothing)
 
 
 class HostClock:
@@ -147,10 +156,10 @@ class DeviceClock:
         self._clocks: list[float] = []
         self._delayed = True
 
-    def calibrate(self, run: Callable[[], object], passes: int = 3) -> None:
+    def calibrate(self, run: Callable[[], object]) -> None:
         """Measure the host's time to issue a pass, from an idle device."""
         times = []
-        for _ in range(passes):
+        for _ in range(CALIBRATING):
             self._runtime.synchronize()
             begin = self._runtime.host_now()
             run()
@@ -182,9 +191,8 @@ class DeviceClock:
         self._busy_ms = _SURE * min(times)
         if self._delayed:
             self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
-            self._clocks += [
-                cycles / queued.elapsed_time(begin) / 1000 for cycles, queued, begin in self._delays
-            ]
+            for cycles, queued, begin in self._delays:
+                self._clocks.append(cycles / queued.elapsed_time(begin) / 1000)  # in MHz
         return times
 
     def _delay(self, free: float, begin: Event) -> float:
@@ -194,7 +202,9 @@ class DeviceClock:
         """
         now = self._runtime.host_now()
         free = max(free, now)
-        wanted = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS) if self._delayed else 0.0
+        wanted = 0.0
+        if self._delayed:
+            wanted = min(self.host_ms * _MARGIN + _LEAST_DELAY_MS, _MOST_DELAY_MS)
         delay = now + wanted - free
         if delay <= 0:
             return free
@@ -219,9 +229,9 @@ class DeviceClock:
         for number, ((begin, end), host_done) in enumerate(zip(pairs, issued, strict=True)):
             began = self._zero.elapsed_time(begin)
             ended = self._zero.elapsed_time(end)
-            inside = min(ahead[number * moments :][:moments], default=math.inf)
-            left_over = ended - host_done
-            self.starved += left_over < _STARVED * (ended - began) or inside < _AHEAD_MS
+            inside = ahead[number * moments : (number + 1) * moments]
+            at_end = ended - host_done < _STARVED * (ended - began)
+            self.starved += at_end or min(inside, default=math.inf) < _AHEAD_MS
 
     @contextmanager
     def undelayed(self) -> Iterator[None]:
@@ -306,17 +316,30 @@ def external_event() -> Event | None:
 
 
 class HostStamps:
-    """The host's clock, for devices that work while the host waits."""
+    """The host's clock; `wait` waits first for a device that works asynchronously."""
 
     timer = "host"
 
-    def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self,
+        now: Callable[[], int] = time.perf_counter_ns,
+        wait: Callable[[], object] = nothing,
+    ) -> None:
         """Use a clock of nanoseconds."""
-        self.now = now
+
+        def waited() -> int:
+            wait()
+            return now()
+
+        # where nobody waits, layers are timed by the clock itself: a call costs more than a reading
+        self.now = now if wait is nothing else waited
 
     def ms(self, begin: int, end: int) -> float:
         """Return the milliseconds between two readings."""
         return (end - begin) / 1e6
+
+    def wait(self) -> None:
+        """Do nothing: each moment has passed."""
 
     def reuse(self, most: int = 0) -> None:
         """Do nothing: numbers need no preparation."""
@@ -362,6 +385,10 @@ class EventStamps:
         """Return the milliseconds between two events; the device must be idle."""
         return begin.elapsed_time(end)
 
+    def wait(self) -> None:
+        """Wait until the device is idle, so that moments can be read."""
+        torch.cuda.synchronize()
+
     def reuse(self, most: int = 0) -> None:
         """Begin again with the first event; make events until there are `most`."""
         self._pool += [self._new() for _ in range(most - len(self._pool))]
@@ -370,3 +397,18 @@ class EventStamps:
 
 
 Stamps = HostStamps | EventStamps
+
+
+def stamps_of(device: torch.device) -> Stamps:
+    """Return what notes moments in the work of a device."""
+    if device.type == "cuda":
+        return EventStamps(Cuda().event)
+    return HostStamps(wait=synchronizer(device))
+
+
+def intervals(stamps: Stamps, moments: Sequence[Any]) -> list[float]:
+    """Return the milliseconds from each moment to the next; the moments may be used again then."""
+    stamps.wait()
+    times = [stamps.ms(begin, end) for begin, end in pairwise(moments)]
+    stamps.reuse()
+    return times

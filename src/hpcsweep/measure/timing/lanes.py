@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -32,7 +32,7 @@ from hpcsweep.measure.timing.clocks import (
     Stamps,
 )
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
-from hpcsweep.measure.timing.loop import Clock, Lane
+from hpcsweep.measure.timing.loop import Lane
 
 # Tried in turn, until the queue holds the launches of a pass and the events of one part.
 _PARTS: Final = (1, 2, 4, 8)
@@ -101,10 +101,12 @@ class Lanes:
 
         With a fixed count there are no delays.
         """
-        clock = self.device_clock
-        undelayed = clock is not None and settings["stop"] == "fixed"
-        with self.compiled.block(), clock.undelayed() if clock and undelayed else nullcontext():
-            return len(loop.collect([self.clean], loop.warm_up_rule(settings)).times[0])
+        delays: AbstractContextManager[object] = nullcontext()
+        if self.device_clock is not None and settings["stop"] == "fixed":
+            delays = self.device_clock.undelayed()
+        with self.compiled.block(), delays:
+            done = loop.collect([self.clean], loop.warm_up_rule(settings))
+        return len(done.times[0])
 
     def settled(self, ran: int) -> Lanes:
         """Run the lanes, after `ran` clean passes, until torch compiles nothing; return them.
@@ -129,20 +131,15 @@ class Lanes:
     ) -> tuple[loop.Collected, bool]:
         """Time passes, again if torch compiled meanwhile; return if it did in the last try, too."""
         for _ in range(_TRIES):
-            self.forget()
+            for lane in self.layers:
+                lane.timer.forget()
+            rule = loop.stopping_rule(settings)
             tally = CompileCount()
             with tally.block():
-                done = loop.collect(
-                    self.all(), loop.stopping_rule(settings), at_block_end=at_block_end
-                )
+                done = loop.collect(self.all(), rule, at_block_end=at_block_end)
             if not tally.blocks:
                 break
         return done, bool(tally.blocks)
-
-    def forget(self) -> None:
-        """Drop the collected times of layers."""
-        for lane in self.layers:
-            lane.timer.forget()
 
     def timed(self) -> LayerTimes:
         """Return the layer calls with their times, in the order of the pass."""
@@ -188,23 +185,8 @@ def make_lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
     return replace(lanes, calls=work.calls, untimed=untimed if work.calls else frozenset())
 
 
-def clock(device: torch.device, prepare: Callable[[], object], timed: DeviceClock | None) -> Clock:
-    """Return a clock of passes that are launched as those of another clock; None on a host."""
-    if timed is None:
-        return HostClock(prepare, synchronizer(device))
-    clock = DeviceClock(Cuda(), prepare)
-    clock.host_ms = timed.host_ms
-    return clock
-
-
-def synchronizer(device: torch.device) -> Callable[[], object]:
-    """Return a function that waits until the device is idle."""
-    waits = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
-    return waits.get(device.type, clocks.nothing)
-
-
 def _on_host(device: torch.device, work: LaneWork) -> Lanes:
-    clock = HostClock(work.prepare, synchronizer(device))
+    clock = HostClock(work.prepare, clocks.synchronizer(device))
     clean = Lane(work.run, clock)
     if device.type != "cpu" or not work.calls:
         return Lanes(clock.timer, clean)
@@ -221,7 +203,7 @@ def _eager(work: LaneWork) -> Lanes:
     families = layer_timer.families(work.watched)
     if families:
         step = math.ceil(len(families) / _WATCHED)
-        layers = set[str]().union(*families[::step])
+        layers = set[str]().union(*families[::step])  # evenly through the pass
         watch = _event_lane(replace(work, calls=work.watched), layers, clock.host_ms)
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock, watch=watch)
@@ -260,8 +242,8 @@ def _event_lane(work: LaneWork, layers: set[str], host_ms: float | None = None) 
     # timers cost host time, so the layer lane needs longer delays and its own clock
     clock = DeviceClock(gpu, work.prepare, ahead=stamps.ahead)
     if host_ms is None:
-        with timer.wrapped(3):
-            clock.calibrate(work.run, 3)
+        with timer.wrapped(clocks.CALIBRATING):
+            clock.calibrate(work.run)
     else:
         clock.host_ms = host_ms
     return LayerLane(Lane(work.run, clock, timer.attached), timer, places, clock)

@@ -1,4 +1,4 @@
-"""Times every layer call of a pass, in a lane of its own.
+"""Times every layer call of a pass, in a lane of its own; of a training step backwards, too.
 
 For a block of passes each layer's `forward` is wrapped in a function that records the time (CPU) or
 an event on the work's stream (GPU) before and after. It does not wait, since a timer that waits
@@ -8,20 +8,32 @@ hooks would cost three times as much, and some modules take a slower path if the
 A layer is identified by its position in the pass, not by its module, since one activation module
 may be called in eight places. From the time of a layer around others theirs are taken off. The rest
 of a pass is the row `__other__`.
+
+Autograd runs the backward pass as a graph of nodes. The nodes between the output and the input of a
+convolution call belong to it: a single one for the framework's convolution, several where an
+algorithm is made of operators. Each node gets a hook before and one after; a call's time is the sum
+over its nodes. Work between them (other branches, the summing of gradients) belongs to no call.
+Hooks of modules are no alternative: they fail in networks that add in place.
+
+Activation checkpointing calls layers again during the backward pass. These calls are no calls of
+the step, and their time is not the node's in which they happen; what runs between them is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from operator import itemgetter
 from typing import Any
 
 from torch import nn
 
 from hpcsweep.conv.parts import wrapped_forwards
 from hpcsweep.conv.proof import profiler_events
+from hpcsweep.conv.tensors import in_backward, nodes_between
 from hpcsweep.measure import shape_pass
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing.clocks import Stamps
@@ -45,25 +57,21 @@ class LayerTimes:
 
 
 def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) -> LayerTimes:
-    """Join the times of lanes that each timed a part of the calls.
+    """Join the times of lanes that each timed a part of the calls, in the order of the pass.
 
     Each part comes with the indices of its forward calls in the whole pass.
     """
-    forward: dict[int, tuple[LayerCall, list[float]]] = {}
-    backward: dict[int, tuple[LayerCall, list[float]]] = {}
+    rows: list[tuple[tuple[bool, int], LayerCall, list[float]]] = []
     for places, timed in parts:
-        entries = zip(timed.calls, timed.times, strict=False)
-        convolving = []
-        for place in places:
-            forward[place] = next(entries)
-            if forward[place][0].gradients:
-                convolving.append(place)
-        if timed.backward:
-            backward.update(zip(convolving, entries, strict=True))
-    ordered = [forward[place] for place in sorted(forward)]
-    ordered += [backward[place] for place in sorted(backward)]
-    calls, times = zip(*ordered, strict=True)
-    return LayerTimes(calls, times, parts[0][1].timer, len(backward), starved)
+        keys = [(False, place) for place in places]
+        for place, call in zip(places, timed.calls, strict=False):
+            if timed.backward and call.gradients:
+                keys.append((True, place))  # backward calls come last
+        rows += zip(keys, timed.calls, timed.times, strict=True)
+    rows.sort(key=itemgetter(0))
+    _, calls, times = zip(*rows, strict=True)
+    backward = sum(timed.backward for _, timed in parts)
+    return LayerTimes(calls, times, parts[0][1].timer, backward, starved)
 
 
 def families(calls: Sequence[LayerCall]) -> list[set[str]]:
@@ -73,7 +81,8 @@ def families(calls: Sequence[LayerCall]) -> list[set[str]]:
         for inner in calls[at - call.inside : at]:
             whole = found[call.layer] | found[inner.layer]
             found.update(dict.fromkeys(whole, whole))
-    return [*{id(layers): layers for layers in found.values()}.values()]
+    distinct = {id(layers): layers for layers in found.values()}
+    return [*distinct.values()]
 
 
 def completed(timed: LayerTimes, calls: Sequence[LayerCall], untimed: frozenset[str]) -> LayerTimes:
@@ -92,12 +101,13 @@ def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManag
     begins = sorted(range(len(calls)), key=lambda at: (at - calls[at].inside, -calls[at].inside))
     others = tuple(call for call in calls if call.conv is None)
     places = {id(call): place for place, call in enumerate(others)}
-    known = (places[id(calls[at])] for at in begins if id(calls[at]) in places)
+    known = [places[id(calls[at])] for at in begins if id(calls[at]) in places]
     numbers = chain(known, count(len(others)))
-    return wrapped_forwards(
-        shape_pass.layer_modules(model, others),
-        lambda forward: profiler_events.ranged(forward, profiler_events.LAYER, numbers),
-    )
+
+    def ranged(forward: Forward) -> Forward:
+        return profiler_events.ranged(forward, profiler_events.LAYER, numbers)
+
+    return wrapped_forwards(shape_pass.layer_modules(model, others), ranged)
 
 
 class LayersChanged(RuntimeError):
@@ -161,10 +171,12 @@ class LayerTimer:
                 f"on {_suspects(len(times), passes)}? "
                 "`measure: {layers: false}` times it without its layers"
             )
-        for begin in range(0, len(times), len(self._calls) or 1):
-            for at, (call, of_call) in enumerate(zip(self._calls, self._times, strict=True), begin):
-                times[at] -= sum(times[at - call.inside : at])
+        at = 0
+        for _ in range(passes):
+            for call, of_call in zip(self._calls, self._times, strict=True):
+                times[at] -= sum(times[at - call.inside : at])  # theirs are without those in them
                 of_call.append(times[at])
+                at += 1
 
     def timed(self) -> LayerTimes:
         """Return all collected times."""
@@ -186,3 +198,100 @@ class LayerTimer:
             return output
 
         return timed
+
+
+class StepTimer(LayerTimer):
+    """Times the forward pass of every layer call, and the backward pass of every convolution."""
+
+    def __init__(self, model: nn.Module, calls: Sequence[LayerCall], stamps: Stamps) -> None:
+        super().__init__(model, calls, stamps)
+        layers = {call.layer for call in calls if call.conv is not None}
+        self._convolutions = [call for call in calls if call.layer in layers]
+        self._backward_times: list[list[float]] = [[] for _ in self._convolutions]
+        self._watched = list(dict.fromkeys(map(model.get_submodule, layers)))
+        self._spans: list[list[Any]] = []
+        self._open: list[Any] = []  # moments of the node that runs
+
+    @contextmanager
+    def wrapped(self, passes: int) -> Iterator[None]:
+        """Put timers around the layers, and around these the watches of autograd's graphs."""
+        self._spans.clear()
+        with super().wrapped(passes), wrapped_forwards(self._watched, self._watching):
+            yield
+
+    def take(self, passes: int) -> None:
+        """Read the times of `passes` steps."""
+        super().take(passes)
+        count = len(self._convolutions)
+        if len(self._spans) != passes * count:
+            raise LayersChanged(
+                f"{len(self._spans)} convolution calls in {passes} steps, "
+                f"the shape pass saw {count} in one"
+            )
+        for number, moments in enumerate(self._spans):
+            spans = zip(moments[::2], moments[1::2], strict=True)
+            total = sum(self._stamps.ms(begin, end) for begin, end in spans)
+            self._backward_times[number % count].append(total)
+
+    def timed(self) -> LayerTimes:
+        """Return all calls of a step with their times, forward ones first."""
+        forward = super().timed()
+        calls = [*forward.calls]
+        times = [*forward.times]
+        for call, of_call in zip(self._convolutions, self._backward_times, strict=True):
+            if call.gradients:
+                calls.append(backward_call(call))
+                times.append(of_call)
+        return LayerTimes(calls, times, forward.timer, backward=len(calls) - len(forward.calls))
+
+    def _timing(self, forward: Forward) -> Forward:
+        timed = super()._timing(forward)
+
+        def timed_once(*args: object, **kwargs: object) -> object:
+            if not in_backward():
+                return timed(*args, **kwargs)
+            moments = self._open
+            moments.append(self._stamps.now())
+            try:
+                return forward(*args, **kwargs)
+            finally:  # the last one ends with an exception: nobody needs what follows
+                moments.append(self._stamps.now())
+
+        return timed_once
+
+    def _watching(self, forward: Forward) -> Forward:
+        def watched(*args: object, **kwargs: object) -> object:
+            output = forward(*args, **kwargs)
+            if in_backward():
+                return output
+            moments: list[Any] = []
+            self._spans.append(moments)
+
+            def begin(*_gradients: object) -> None:
+                self._open = moments
+                moments.append(self._stamps.now())
+
+            def end(*_gradients: object) -> None:
+                moments.append(self._stamps.now())
+                self._open = []
+
+            for node in nodes_between(output, [args, kwargs]):
+                node.register_prehook(begin)
+                node.register_hook(end)
+            return output
+
+        return watched
+
+
+def backward_call(call: LayerCall) -> LayerCall:
+    """Return a convolution's backward pass as a call: a product of its size for each gradient.
+
+    Each product reads what the other one writes the gradient of, input or weights; both read the
+    output's gradient, which counts once.
+    """
+    products = sum(call.gradients or ())
+    outputs = sum(map(math.prod, call.outputs))
+    numbers = sum(map(math.prod, call.inputs)) + outputs + call.params
+    of_output = call.bytes_min * outputs // numbers
+    moved = products * (call.bytes_min - of_output) + of_output
+    return replace(call, flops=products * call.flops, bytes_min=moved)

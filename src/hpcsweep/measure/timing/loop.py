@@ -15,10 +15,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Final, Protocol
 
 from hpcsweep.measure.timing import stats
+
+# Of a warm-up whose medians tell a trend: fewer show one by chance.
+_BLOCKS: Final = 5
 
 
 class Clock(Protocol):
@@ -29,10 +32,12 @@ class Clock(Protocol):
 
 
 class StoppingRule(Protocol):
-    """Decides how long to go on; one object serves one loop."""
+    """Decides how long to go on; one object serves one loop.
 
-    def passes_until_check(self, done: int) -> int:
-        """Return how many passes may run before the next call of `verdict`."""
+    It is asked again when `least` passes ran, then after each block.
+    """
+
+    least: int
 
     def verdict(self, times: Sequence[float], seconds: float) -> str | None:
         """Return the reason to stop, or None; `seconds` have passed since the loop began."""
@@ -82,7 +87,11 @@ def collect(
     with quiet_collector():
         began = now()
         while reason is None:
-            count = max(1, min(_block_size(times[0]), rule.passes_until_check(len(times[0]))))
+            count = 1  # of the first block: nothing is known of a pass
+            if times[0]:
+                count = stats.block_passes(stats.median(times[0][-stats.BLOCK_MOST :]))
+            if len(times[0]) < rule.least:
+                count = min(count, rule.least - len(times[0]))
             for index in order:
                 timed_s += _block(lanes[index], count, times[index])
                 at_block_end()
@@ -104,11 +113,6 @@ def _block(lane: Lane, count: int, times: list[float]) -> float:
     return seconds
 
 
-def _block_size(times: Sequence[float]) -> int:
-    """Return the passes of the next block, by the latest ones; the first block is one pass."""
-    return stats.block_passes(stats.median(times[-stats.BLOCK_MOST :])) if times else 1
-
-
 @contextmanager
 def quiet_collector() -> Iterator[None]:
     """Collect garbage now, but not while the block runs; nested blocks do nothing."""
@@ -127,30 +131,15 @@ def quiet_collector() -> Iterator[None]:
 class Fixed:
     """A number of passes; zero is allowed, for no warm-up."""
 
-    passes: int
-
-    def passes_until_check(self, done: int) -> int:
-        """Return the passes that are left."""
-        return self.passes - done
+    least: int
 
     def verdict(self, times: Sequence[float], _seconds: float) -> str | None:
         """Stop after the fixed number of passes."""
-        return "fixed" if len(times) >= self.passes else None
+        return "fixed" if len(times) >= self.least else None
 
 
 @dataclass
-class _AtLeast:
-    """A rule that is checked after at least `least` passes, then after each block."""
-
-    least: int
-
-    def passes_until_check(self, done: int) -> int:
-        """Return the passes up to `least`, then a block."""
-        return self.least - done if done < self.least else stats.BLOCK_MOST
-
-
-@dataclass(kw_only=True)
-class Adaptive(_AtLeast):
+class Adaptive:
     """Stop when the noise is small enough, or will not become smaller, or the time is up.
 
     `converged`: the relative IQR, or half the width of the median's confidence interval over the
@@ -159,6 +148,8 @@ class Adaptive(_AtLeast):
     passes that took `least_seconds`.
     """
 
+    least: int
+    _: KW_ONLY
     target: float
     most_seconds: float
     least_seconds: float = 0.5  # less would be decided by few blocks, more costs each short point
@@ -176,6 +167,7 @@ class Adaptive(_AtLeast):
 
     def _look(self, times: Sequence[float]) -> str | None:
         """Judge the noise, after growing numbers of passes, since sorting costs time."""
+        # a sixteenth more each time: the passes beyond what was needed are at most so many
         self._next_look = len(times) + len(times) // 16
         if math.fsum(times) / 1000 < self.least_seconds:
             return None
@@ -195,13 +187,14 @@ class Adaptive(_AtLeast):
 
 
 @dataclass
-class Steady(_AtLeast):
+class Steady:
     """Stop a warm-up after `least` passes and `least_seconds`, once times have no trend.
 
     No trend: a line through the medians of the last five blocks rises or falls by at most `slope`
     over them. After `most_seconds` the warm-up ends in any case.
     """
 
+    least: int
     least_seconds: float = 0.5  # as for the timed passes
     most_seconds: float = 10.0  # what drifts longer, such as heat, drifts while passes are timed
     slope: float = 0.01  # the default `target` of the times themselves
@@ -215,14 +208,14 @@ class Steady(_AtLeast):
             self._seen = len(times)
         if not times or len(times) < self.least or seconds < self.least_seconds:
             return None
-        if abs(_trend(self._medians[-5:])) <= self.slope:
+        if abs(_trend(self._medians[-_BLOCKS:])) <= self.slope:
             return "steady"
         return "timeout" if seconds >= self.most_seconds else None
 
 
 def _trend(values: Sequence[float]) -> float:
     """Return the change of a least-squares line through the values, relative to their mean."""
-    if len(values) < 5:
+    if len(values) < _BLOCKS:
         return math.inf
     middle = (len(values) - 1) / 2
     mean = math.fsum(values) / len(values)

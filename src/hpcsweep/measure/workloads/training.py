@@ -7,8 +7,8 @@ Its passes, in order:
   throughput, memory, loss and accuracy are of this pass. In it only the end of an epoch and the
   validation wait for the device (and torch's gradient scaler, once a step, in float16);
 * **phases**: further steps in which each phase is timed; then three in which the memory in use is
-  read after each phase (see `phases`);
-* **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`).
+  read after each phase;
+* **layers**: forward, loss and backward on one batch, every layer timed (see `step_parts`).
 
 Steps after the training pass change no column on learning.
 """
@@ -38,11 +38,11 @@ from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import loop, stats
+from hpcsweep.measure.timing import clocks, loop, stats
 from hpcsweep.measure.timing.layer_timer import LayersChanged
-from hpcsweep.measure.workloads.training import layer_pass, phases, training_network
-from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
-from hpcsweep.measure.workloads.training.trainer import (
+from hpcsweep.measure.workloads import step_parts, training_network
+from hpcsweep.measure.workloads.checkpoints import Checkpoints
+from hpcsweep.measure.workloads.trainer import (
     Batch,
     Result,
     Score,
@@ -177,7 +177,7 @@ class TrainingPasses:
     def __init__(self, net: TrainingNetwork) -> None:
         self._network = net
         self._trainer = net.trainer
-        self._ticker = phases.ticker(net.trainer.device)
+        self._stamps = clocks.stamps_of(net.trainer.device)
         self._history = TrainingHistory()
         self._compiled = CompileCount()  # epochs in which torch compiled
         self._checkpoints = Checkpoints(net.point, net.trainer, self._history)
@@ -227,12 +227,12 @@ class TrainingPasses:
         with loop.quiet_collector(), self._compiled.block():
             self._network.rig.wait()
             begin = time.perf_counter()
-            self._ticker.tick()
+            ticks = [self._stamps.now()]
             batches = data.epoch(number)
             for _ in range(data.steps):
                 self._trainer.step(batches, score)
-                self._ticker.tick()
-            self._history.steps_ms += self._ticker.read()
+                ticks.append(self._stamps.now())
+            self._history.steps_ms += clocks.intervals(self._stamps, ticks)
             self._history.epochs_s.append(time.perf_counter() - begin)
         self._trainer.epoch = number + 1
         self._history.learned.append(score.result())
@@ -256,21 +256,20 @@ class TrainingPasses:
         settings = net.point.measure
         clean = stats.summarise(history.steps_ms)
         self._checkpoints.finish()
-        timer = phases.phase_timer(trainer.device)
         with self._compiled.block():
-            timed = phases.time_phases(trainer, data, settings["iterations"], timer)
+            timed = step_parts.time_phases(trainer, data, settings["iterations"])
         timing = TimeCells(
             warmup_n=history.warmup_n,
             first_call_ms=history.first_ms,
             stop_reason="fixed",
-            timer=self._ticker.timer,
+            timer=self._stamps.timer,
         )
         training = TrainingCells(
             resumed_epoch=self._checkpoints.resumed,
             lr_used=trainer.optimizer.defaults["lr"],
             weight_decay_used=trainer.optimizer.defaults["weight_decay"],
         )
-        memory = phases.average_memory(trainer, data, net.rig.memory)
+        memory = step_parts.average_memory(trainer, data, net.rig.memory)
         cells = [
             timing,
             history.cells(data) | training,
@@ -283,7 +282,7 @@ class TrainingPasses:
         changed = list[str]()
         if layers:
             try:
-                table, layers_s = layer_pass.measure(
+                table, layers_s = step_parts.time_layers(
                     trainer, net.batch, net.shapes, settings["iterations"]
                 )
             except LayersChanged as error:  # what was learnt and timed so far stands

@@ -14,7 +14,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.workloads.training.phases import PHASES
+from hpcsweep.measure.workloads.step_parts import PHASES
 from measuring import Throttled, lying, training
 
 

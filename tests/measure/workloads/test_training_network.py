@@ -11,9 +11,9 @@ from torch import nn
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.workloads.training import trainer as trainers
-from hpcsweep.measure.workloads.training import training_network
-from hpcsweep.measure.workloads.training.trainer import Score
+from hpcsweep.measure.workloads import trainer as trainers
+from hpcsweep.measure.workloads import training_network
+from hpcsweep.measure.workloads.trainer import Score
 from measuring import CPU, make_trainer, training
 
 

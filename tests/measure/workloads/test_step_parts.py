@@ -1,24 +1,28 @@
-"""Phases and ticks by injected clocks: a host that counts, a pretend GPU."""
+"""Phases and ticks by injected clocks, a host that counts, a pretend GPU; the layers of a step."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 import torch
+from torch import nn
 
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.machine import peak_memory
+from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.timing import clocks
 from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
-from hpcsweep.measure.workloads.training import phases
-from hpcsweep.measure.workloads.training.phases import (
+from hpcsweep.measure.workloads import step_parts
+from hpcsweep.measure.workloads.step_parts import (
     DATA,
     PHASES,
     PhaseTimer,
     PhaseTimes,
-    Ticker,
 )
-from hpcsweep.measure.workloads.training.trainer import untimed
+from hpcsweep.measure.workloads.trainer import untimed
 from measuring import CPU, make_trainer, training
 
 MS = 1_000_000
@@ -41,7 +45,7 @@ class Clock:
 
 
 def _host_phases(clock, **waits):
-    return PhaseTimer(HostStamps(clock), host=HostStamps(clock), **waits)
+    return PhaseTimer(HostStamps(clock, **waits), HostStamps(clock))
 
 
 def _step(clock, timer, between=0.0):
@@ -87,7 +91,7 @@ def test_phases_that_are_longer_than_the_step_are_flagged_too():
 def test_a_phase_of_an_asynchronous_device_ends_when_the_device_has():
     """The host waits at the end of each phase, where there are no events."""
     clock = Clock()
-    timer = _host_phases(clock, after_phase=lambda: clock.pass_ms(1))
+    timer = _host_phases(clock, wait=lambda: clock.pass_ms(1))
     _step(clock, timer)
     assert timer.times.phases["h2d"] == [3]
 
@@ -97,7 +101,7 @@ def test_device_phases_are_the_devices_and_data_is_the_hosts(steady_gpu):
     """One wait per step; a loader that takes 4 ms, kernels that take 2 ms each."""
     gpu = steady_gpu()
     host = HostStamps(lambda: int(gpu.host_now() * MS))
-    timer = PhaseTimer(EventStamps(gpu.event), host=host, around_step=gpu.synchronize)
+    timer = PhaseTimer(EventStamps(gpu.event), host)
     for _ in range(3):
         with timer.step():
             for name in PHASES:
@@ -117,24 +121,21 @@ def test_device_phases_are_the_devices_and_data_is_the_hosts(steady_gpu):
 def test_ticks_time_steps_without_waiting(steady_gpu):
     """A host that runs ahead does not shorten the device's steps; only reading waits."""
     gpu = steady_gpu()
-    ticker = Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
+    stamps = EventStamps(gpu.event)
     for _ in range(2):
-        ticker.tick()
+        ticks = [stamps.now()]
         for _ in range(5):
             gpu.issue(0.01, 3.0)
-            ticker.tick()
+            ticks.append(stamps.now())
         assert not torch.cuda.current_stream().query()
-        assert ticker.read() == pytest.approx([3.0] * 5, rel=0.01)
+        assert clocks.intervals(stamps, ticks) == pytest.approx([3.0] * 5, rel=0.01)
 
 
 def test_host_ticks_are_differences():
     """One more tick than steps."""
-    ticker = Ticker(HostStamps(itertools.count(0, 5 * MS).__next__))
-    for _ in range(4):
-        ticker.tick()
-    assert ticker.read() == [5.0] * 3
-    ticker.tick()
-    assert ticker.read() == []
+    stamps = HostStamps(itertools.count(0, 5 * MS).__next__)
+    assert clocks.intervals(stamps, [stamps.now() for _ in range(4)]) == [5.0] * 3
+    assert clocks.intervals(stamps, [stamps.now()]) == []
 
 
 def test_an_untimed_phase_is_nothing():
@@ -151,7 +152,7 @@ def ready():
 
 def test_every_phase_of_every_step_is_timed(ready):
     """Six phases that are the step, but for what lies between them."""
-    times = phases.time_phases(*ready, 4, phases.phase_timer(CPU))
+    times = step_parts.time_phases(*ready, 4)
     assert {name: len(of_phase) for name, of_phase in times.phases.items()} == dict.fromkeys(
         PHASES, 4
     )
@@ -160,21 +161,76 @@ def test_every_phase_of_every_step_is_timed(ready):
     assert times.sum_over_step < 1
 
 
-def test_steps_are_ticked_without_touching_them(ready):
-    """One tick more than there are steps."""
-    ticker = phases.ticker(CPU)
-    for _ in range(3):
-        ticker.tick()
-    assert (ticker.timer, len(ticker.read()), ticker.read()) == ("host", 2, [])
-
-
 def test_the_memory_of_a_step_is_an_average_in_bytes(ready):
     """Between nothing and all that there is; unknown where the system does not say."""
     watched = peak_memory.watch(CPU)
-    assert 0 < phases.average_memory(*ready, watched) < watched.limit()
+    assert 0 < step_parts.average_memory(*ready, watched) < watched.limit()
 
     class Silent:
         def now(self):
             return None
 
-    assert phases.average_memory(*ready, Silent()) is None
+    assert step_parts.average_memory(*ready, Silent()) is None
+
+
+class Watching(nn.Module):
+    """Convolves three times, once of these for the eye alone; a fourth convolution is frozen."""
+
+    def __init__(self):
+        """Build them."""
+        super().__init__()
+        self.frozen, self.shared = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Conv2d(3, 10, 1)
+        self.frozen.requires_grad_(requires_grad=False)
+
+    def forward(self, x):
+        """Run a pass."""
+        with torch.no_grad():
+            weights = self.shared(x).sigmoid()
+        return self.last(self.shared(weights * self.frozen(x))).mean((2, 3))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+def test_convolutions_without_gradients_have_no_backward_row(monkeypatch, algorithm):
+    """Frozen ones whose input has none, and calls under `no_grad`; the others have their own."""
+    monkeypatch.setitem(sys.modules, "watching", sys.modules[__name__])
+    everything = {"layers": True, "evidence": True, "numerics": True}
+    wanted = training("watching:Watching", algorithm=algorithm, measure=everything)
+    done = on_device("training", "cpu").measure(wanted)
+    rows = [row for row in done.layers if row["op"] == "conv2d"]
+    calls = [(row["layer"], row["direction"]) for row in rows]
+    assert calls == [
+        *((name, "forward") for name in ("shared", "frozen", "shared", "last")),
+        *((name, "backward") for name in ("shared", "last")),
+    ]
+    assert all(row["mean_ms"] > 0 for row in rows)
+    assert rows[4]["flops"] == rows[0]["flops"]  # the frozen one's output needs no gradient
+    assert rows[5]["flops"] == 2 * rows[3]["flops"]
+    assert all(row["algorithm_evidence"].startswith("profiler: ") for row in rows)
+    assert all(row["algorithm_used"] == algorithm or algorithm == "auto" for row in rows)
+    assert not {"algorithm_mismatch", "fallback"} & set(done.row["flags"].split(";"))
+    assert done.row["algorithm_coverage_time_pct"] == pytest.approx(100)
+
+
+def test_layers_forward_then_convolutions_backward_then_the_rest():
+    """All of it is the pass; no weight moves."""
+    point = training()
+    trainer = make_trainer(point)
+    batch = next(loaders.open_data(point).epoch(0))
+    shapes = shape_pass(trainer.model, batch[0])
+    before = trainer.state_dict()
+    table, seconds = step_parts.time_layers(trainer, batch, shapes, 3)
+    assert seconds > 3 * table.overall_cells().layer_pass_mean_ms / 1000
+    rows = table.rows(point, [{}] * 4)
+    directions = [(row["layer"], row["direction"]) for row in rows[5:]]
+    assert directions == [
+        ("head", "forward"),
+        ("stem", "backward"),
+        ("conv", "backward"),
+        ("__other__", None),
+    ]
+    assert {row["n"] for row in rows} == {3}
+    assert sum(row["percentage"] for row in rows) == pytest.approx(100)
+    assert len(table.convolution_means()[0]) == 4
+    weights = dict(trainer.model.named_parameters())
+    assert all(torch.equal(before["model"][name], value) for name, value in weights.items())

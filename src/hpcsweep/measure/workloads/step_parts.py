@@ -1,31 +1,30 @@
-"""Times the phases of a training step, and whole steps: by the host's clock, or by events.
+"""Times the parts of a training step, in steps of their own: its phases, and its layers.
 
-A `Ticker` times whole steps of the training: it reads the clock, or records an event, at the end of
-every step, without waiting. A step lasts from one tick to the next.
-
-Timing phases costs time, so it has its own steps. On a GPU each phase has a pair of events, and
-each step ends with a wait, since events of two steps would overlap. The host's clock times the wait
-for data. It also times the whole step, so that the sum of the phases can be compared with an
-independent number. The memory in use is read in steps of its own.
+Timing phases costs time. On a GPU each phase has a pair of events, and each step ends with a wait,
+since events of two steps would overlap. The host's clock times the wait for data. It also times the
+whole step, so that the sum of the phases can be compared with an independent number. The memory in
+use is read in steps of its own. The layers are timed in passes over one batch (see `layer_timer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
 from typing import Any, Final
-
-import torch
 
 from hpcsweep.catalog.columns import LIMITS
 from hpcsweep.catalog.row_records import PhaseCells
 from hpcsweep.measure.data.loaders import Data
+from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine.peak_memory import MemoryWatch
-from hpcsweep.measure.timing import lanes, loop, stats
-from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps, Stamps, nothing
-from hpcsweep.measure.workloads.training.trainer import Score, Trainer, next_steps
+from hpcsweep.measure.shape_pass import Shapes
+from hpcsweep.measure.timing import clocks, loop, stats
+from hpcsweep.measure.timing.clocks import HostStamps, Stamps, nothing
+from hpcsweep.measure.timing.lanes import LaneWork, make_lanes
+from hpcsweep.measure.timing.layer_timer import StepTimer
+from hpcsweep.measure.workloads.trainer import Batch, Score, Trainer, next_steps
 
 DATA: Final = "data"
 PHASES: Final = (DATA, "h2d", "forward", "loss", "backward", "optimizer")
@@ -77,34 +76,21 @@ class PhaseTimes:
 class PhaseTimer:
     """Times the phases of steps: `step` around a step, `phase` around each part of it."""
 
-    def __init__(
-        self,
-        stamps: Stamps,
-        *,
-        host: HostStamps | None = None,
-        after_phase: Callable[[], object] = nothing,
-        around_step: Callable[[], object] = nothing,
-    ) -> None:
-        """Time steps and the wait for data by the `host`, the other phases by `stamps`.
-
-        Both calls wait for a device that works asynchronously: `after_phase` if it has no events,
-        `around_step` if it has.
-        """
+    def __init__(self, stamps: Stamps, host: HostStamps) -> None:
+        """Time steps and the wait for data by the `host`, the other phases by `stamps`."""
         stamps.reuse(2 * len(PHASES))
         self._stamps = stamps
-        self._host = host or HostStamps()
-        self._after_phase = after_phase
-        self._around_step = around_step
+        self._host = host
         self.times = PhaseTimes()
         self._spans: list[tuple[str, Stamps, Any, Any]] = []
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Time a step as a whole, from an idle device to an idle device."""
-        self._around_step()
+        self._stamps.wait()
         begin = self._host.now()
         yield
-        self._around_step()
+        self._stamps.wait()
         self.times.steps.append(self._host.ms(begin, self._host.now()))
         for name, stamps, first, last in self._spans:
             self.times.phases[name].append(stamps.ms(first, last))
@@ -117,60 +103,12 @@ class PhaseTimer:
         stamps = self._host if name == DATA else self._stamps
         begin = stamps.now()
         yield
-        self._after_phase()
         self._spans.append((name, stamps, begin, stamps.now()))
 
 
-class Ticker:
-    """Times steps by their ends alone: one moment at the end of each."""
-
-    def __init__(
-        self,
-        stamps: Stamps,
-        *,
-        before_tick: Callable[[], object] = nothing,
-        before_read: Callable[[], object] = nothing,
-    ) -> None:
-        """Wait for the device before each tick if it has no events, else before reading."""
-        self.timer = stamps.timer
-        self._stamps = stamps
-        self._before_tick = before_tick
-        self._before_read = before_read
-        self._ticks: list[Any] = []
-
-    def tick(self) -> None:
-        """Record a moment: once before the first step, then at the end of each step."""
-        self._before_tick()
-        self._ticks.append(self._stamps.now())
-
-    def read(self) -> list[float]:
-        """Return the milliseconds between the ticks since the last reading."""
-        self._before_read()
-        ticks = self._ticks
-        self._ticks = []
-        times = [self._stamps.ms(begin, end) for begin, end in pairwise(ticks)]
-        self._stamps.reuse()
-        return times
-
-
-def ticker(device: torch.device) -> Ticker:
-    """Return a timer of whole steps, which never waits for a GPU within an epoch."""
-    if device.type == "cuda":
-        gpu = Cuda()
-        return Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
-    return Ticker(HostStamps(), before_tick=lanes.synchronizer(device))
-
-
-def phase_timer(device: torch.device) -> PhaseTimer:
-    """Return a timer of the phases of steps: event pairs on a GPU, with one wait a step."""
-    if device.type == "cuda":
-        gpu = Cuda()
-        return PhaseTimer(EventStamps(gpu.event), around_step=gpu.synchronize)
-    return PhaseTimer(HostStamps(), after_phase=lanes.synchronizer(device))
-
-
-def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> PhaseTimes:
+def time_phases(trainer: Trainer, data: Data, steps: int) -> PhaseTimes:
     """Train for `steps` steps with every phase timed."""
+    timer = PhaseTimer(clocks.stamps_of(trainer.device), HostStamps())
     score = Score.zero(trainer.device)
     with loop.quiet_collector():
         for batches in next_steps(data, steps):
@@ -182,14 +120,33 @@ def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> 
 def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | None:
     """Return the mean bytes in use at the ends of the phases of three steps; None if unknown."""
     score = Score.zero(trainer.device)
-    seen = []
+    amounts = []
 
     @contextmanager
     def look(_name: str) -> Iterator[None]:
         yield
-        seen.append(memory.now())
+        in_use = memory.now()
+        if in_use is not None:
+            amounts.append(in_use)
 
     for batches in next_steps(data, _MEMORY_STEPS):
         trainer.step(batches, score, look)
-    amounts = [bytes_now for bytes_now in seen if bytes_now is not None]
     return round(sum(amounts) / len(amounts)) if amounts else None
+
+
+def time_layers(
+    trainer: Trainer, batch: Batch, shapes: Shapes, passes: int
+) -> tuple[LayerTable | None, float]:
+    """Time every layer in `passes` passes over a batch; return the table and their seconds.
+
+    The table is None if layers cannot be timed. The batch is on the device, and nothing is loaded,
+    copied or updated. As for inference, a clean lane and a lane with timers alternate in blocks, so
+    that the timers' overhead and the sum of the layers are compared under the same conditions.
+    """
+    compute = partial(trainer.compute, batch)
+    work = LaneWork(trainer.model, compute, nothing, shapes.calls, (), StepTimer)
+    lanes = make_lanes(trainer.device, "eager", work).settled(0)
+    if lanes.untimed:
+        return None, 0.0
+    done, _ = lanes.collect({"stop": "fixed", "iterations": passes})
+    return LayerTable.of(lanes, done.times), done.timed_s

@@ -12,8 +12,8 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.workloads.training import trainer
-from hpcsweep.measure.workloads.training.trainer import Score, evaluate, next_steps
+from hpcsweep.measure.workloads import trainer
+from hpcsweep.measure.workloads.trainer import Score, evaluate, next_steps
 from measuring import CPU, make_trainer, training
 
 

@@ -22,7 +22,7 @@ import torch
 
 from hpcsweep import environment, files, sources
 from hpcsweep.errors import ResultsError, UsageError, first_line
-from hpcsweep.measure.workloads.training.trainer import Result, Trainer, TrainingHistory
+from hpcsweep.measure.workloads.trainer import Result, Trainer, TrainingHistory
 from hpcsweep.point import Point
 
 FORMAT: Final = 1  # another one is told, and not read

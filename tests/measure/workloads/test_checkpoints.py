@@ -14,8 +14,8 @@ import diskdata
 from hpcsweep import environment
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.workloads.training import checkpoints, workload
-from hpcsweep.measure.workloads.training.trainer import Result
+from hpcsweep.measure.workloads import checkpoints
+from hpcsweep.measure.workloads.trainer import Result
 from measuring import training
 from paths import SUPPORT
 from waiting import wait_for
@@ -150,7 +150,8 @@ def test_the_best_is_that_of_all_attempts(folder, monkeypatch, ends_after, accur
     """Highest accuracy, then lowest loss; an epoch after the interruption must be better still."""
     losses = (3, 2, 1.5, 1.2, 1.0)
     scripted = [Result(*pair) for pair in zip(losses, accuracies, strict=True)]
-    monkeypatch.setattr(workload, "evaluate", lambda trainer, _: scripted[trainer.epoch])
+    evaluate = "hpcsweep.measure.workloads.training.evaluate"
+    monkeypatch.setattr(evaluate, lambda trainer, _: scripted[trainer.epoch])
     with monkeypatch.context() as patched:
         _interrupt_after(patched, ends_after)
         with pytest.raises(Interrupted):

@@ -1,1 +1,0 @@
-"""Measures trainings: whole runs, steps, phases, and layers forward and backward."""
