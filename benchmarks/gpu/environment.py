@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.measure.machine import drivers, provenance
+from hpcsweep.measure.machine import drivers, rig
 from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.version import __version__
 
@@ -22,8 +22,8 @@ _NVML: Final = (
 
 def driver(*known: int) -> Driver | None:
     """Return what reads the state of the GPU, as the bench does; `known` may use it, too."""
-    device = provenance.device("cuda")
-    index = provenance.driver_index(device.torch_device.index)
+    device = rig.current_device("cuda")
+    index = rig.driver_index(device.torch_device.index)
     try:
         return drivers.find(device.uuid, index, frozenset({os.getpid(), *known}), device.bus)
     except NoDriver:
@@ -32,7 +32,7 @@ def driver(*known: int) -> Driver | None:
 
 def collect(*, pretended: bool) -> dict[str, Any]:
     """Return device, driver, software and clocks; what nobody tells is left out."""
-    device = provenance.device("cuda")
+    device = rig.current_device("cuda")
     nvml = driver()
     told = nvml.provenance() if nvml else {}
     properties = torch.cuda.get_device_properties(device.torch_device)

@@ -13,8 +13,8 @@ from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import OutOfMemory
 from hpcsweep.measure.checks import energy
 from hpcsweep.measure.checks.telemetry import TelemetryCheck
-from hpcsweep.measure.machine import provenance
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine import rig
+from hpcsweep.measure.machine.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -65,8 +65,8 @@ def _crowded(bench: Bench, lab: Lab) -> dict[str, Any]:
 
 def _energy(lab: Lab) -> dict[str, Any]:
     """Hold the energy counter against power that is integrated, under a heavy batch."""
-    rig = Rig("cuda", environment.driver())
-    looks = TelemetryCheck(rig)
+    mine = Rig("cuda", environment.driver())
+    looks = TelemetryCheck(mine)
     with torch.inference_mode():
         network = model_builder.build_float32(lab.options.model).cuda()
         image = torch.randn(lab.options.heavy, 3, lab.options.size, lab.options.size, device="cuda")
@@ -78,9 +78,9 @@ def _energy(lab: Lab) -> dict[str, Any]:
         one_pass()
         looks.settled(_NONE)
         cells = None
-        if rig.driver is not None:
+        if mine.driver is not None:
             cells = energy.energy_cells(
-                energy.passes_with_counter(rig.driver, one_pass, rig.wait, 5)
+                energy.passes_with_counter(mine.driver, one_pass, mine.wait, 5)
             )
         facts = {"energy_j": cells and cells.energy_j, **integrated(one_pass, _power())}
         looks.look()
@@ -92,7 +92,7 @@ def _power() -> Callable[[], float]:
     import pynvml  # noqa: PLC0415 - only where there is an NVIDIA GPU
 
     pynvml.nvmlInit()
-    number = provenance.driver_index(torch.cuda.current_device())
+    number = rig.driver_index(torch.cuda.current_device())
     handle = pynvml.nvmlDeviceGetHandleByIndex(number)
     return lambda: float(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000)
 

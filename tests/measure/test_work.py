@@ -12,7 +12,7 @@ from torch import nn
 import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.measure import work
-from hpcsweep.measure.machine.provenance import Device
+from hpcsweep.measure.machine.rig import Device
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
 

@@ -31,9 +31,8 @@ from hpcsweep.measure.bench_api import (
 )
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.drivers import Driver
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Passes, Times, Workload
 from hpcsweep.measure.operations import CannotCapture
 from hpcsweep.measure.timing import stats
@@ -64,7 +63,7 @@ class PointBench:
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        return provenance.environment(self.rig.device, self.rig.driver)
+        return self.rig.environment()
 
     @property
     def history(self) -> dict[str, Any]:

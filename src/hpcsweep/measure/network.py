@@ -16,7 +16,7 @@ from hpcsweep.catalog.record import Cells
 from hpcsweep.catalog.row_records import LayerPassCells
 from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.point import Point
 

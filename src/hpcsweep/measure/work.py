@@ -21,7 +21,7 @@ from hpcsweep.catalog.row_records import LayerCells, WorkCells
 if TYPE_CHECKING:
     from torch import nn
 
-    from hpcsweep.measure.machine.provenance import Device
+    from hpcsweep.measure.machine.rig import Device
     from hpcsweep.measure.shape_pass import LayerCall, Shapes
 
 

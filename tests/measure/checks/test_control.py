@@ -12,7 +12,7 @@ import torch
 
 from hpcsweep.measure.checks import control
 from hpcsweep.measure.checks.control import ControlCheck, _Usage
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import energy
 from hpcsweep.measure.checks.energy import EnergyCheck, Update, Window
 from hpcsweep.measure.machine import drivers
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.timing import clocks
 from measuring import FakeDriver, point
 

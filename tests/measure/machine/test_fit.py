@@ -13,7 +13,7 @@ import torch
 
 import pretendgpu
 from hpcsweep.errors import Occupied, Refused
-from hpcsweep.measure.machine import fit, provenance
+from hpcsweep.measure.machine import fit, rig
 
 
 class _Neighbours:
@@ -166,7 +166,7 @@ def test_each_cause_has_its_own_words_remedy_and_exit_code(monkeypatch, fault, t
     torch.cuda.empty_cache()  # else nothing would be allocated; nor on the host
     torch._C._host_emptyCache()
     monkeypatch.setenv("PRETEND_FAIL", fault)
-    wrong = fit.problem(provenance.device("cuda"))
+    wrong = fit.problem(rig.current_device("cuda"))
     what, remedy, code = told
     assert what in wrong.what
     assert remedy in wrong.remedy
@@ -185,7 +185,7 @@ def test_the_doctors_process_tells_the_cause_of_a_gpu_that_is_full(pretend_gpu):
 
 def test_a_job_may_ask_for_a_gpu_of_its_own(monkeypatch):
     """With gres; a person at a machine waits."""
-    device = provenance.Device(torch.device("cuda", 0), "A")
+    device = rig.Device(torch.device("cuda", 0), "A")
     for said in ("CUDA out of memory", "device(s) is/are busy or unavailable"):
 
         def refuse(*_args, said=said, **_kwargs):
@@ -240,7 +240,7 @@ def test_a_worker_refuses_with_the_cause_and_what_to_do(monkeypatch):
     told = fit.Unusable("it is full", "wait", Occupied)
     monkeypatch.setattr(fit, "problem", lambda _: told)
     with pytest.raises(Occupied, match=r"^it is full; wait$"):
-        fit.check_usable(provenance.device("cpu"))
+        fit.check_usable(rig.current_device("cpu"))
 
 
 def test_an_amd_gpu_is_told_by_the_name_of_its_chip(monkeypatch):
@@ -248,4 +248,4 @@ def test_an_amd_gpu_is_told_by_the_name_of_its_chip(monkeypatch):
     properties = SimpleNamespace(gcnArchName="gfx90a:sramecc+:xnack-", major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(torch.version, "hip", "6.2")
-    assert fit.chip(provenance.Device(torch.device("cuda", 0), "MI250")) == "gfx90a"
+    assert fit.chip(rig.Device(torch.device("cuda", 0), "MI250")) == "gfx90a"

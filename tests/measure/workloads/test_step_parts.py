@@ -11,7 +11,7 @@ from torch import nn
 
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.machine import peak_memory
+from hpcsweep.measure.machine.rig import MemoryWatch
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import clocks
 from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
@@ -23,7 +23,7 @@ from hpcsweep.measure.workloads.step_parts import (
     PhaseTimes,
 )
 from hpcsweep.measure.workloads.trainer import untimed
-from measuring import CPU, make_trainer, training
+from measuring import make_trainer, training
 
 MS = 1_000_000
 
@@ -163,7 +163,7 @@ def test_every_phase_of_every_step_is_timed(ready):
 
 def test_the_memory_of_a_step_is_an_average_in_bytes(ready):
     """Between nothing and all that there is; unknown where the system does not say."""
-    watched = peak_memory.watch(CPU)
+    watched = MemoryWatch()
     assert 0 < step_parts.average_memory(*ready, watched) < watched.limit()
 
     class Silent:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.catalog.record import Cells, Flag
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 
 if TYPE_CHECKING:

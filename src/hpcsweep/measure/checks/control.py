@@ -42,7 +42,7 @@ from hpcsweep.catalog.record import Flag
 from hpcsweep.measure import switches
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.sources import FACTORIES
 

@@ -7,7 +7,6 @@ from typing import Final
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine import peak_memory
 from hpcsweep.measure.network import Network, Times
 
 
@@ -29,7 +28,7 @@ class MemoryCheck(PointCheck):
 
     def end(self) -> None:
         """Read the peak, before other checks take memory of their own."""
-        self._found = peak_memory.cells(self.rig.memory)
+        self._found = self.rig.memory.cells()
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""

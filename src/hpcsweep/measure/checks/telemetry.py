@@ -23,7 +23,7 @@ from hpcsweep.catalog.record import Flag
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Reading
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.timing import stats
 

@@ -21,9 +21,9 @@ import torch
 from hpcsweep.catalog import gpus
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.errors import GpuFails, NoCodeForGpu, Occupied, Refused, first_line
-from hpcsweep.measure.machine import drivers, provenance
+from hpcsweep.measure.machine import drivers, rig
 from hpcsweep.measure.machine.drivers import Driver, NoDriver
-from hpcsweep.measure.machine.provenance import Device
+from hpcsweep.measure.machine.rig import Device
 
 _NEIGHBOUR_SECONDS: Final = 10.0  # a killed worker may stay on the GPU for some seconds
 _FULL: Final = "out of memory"
@@ -53,7 +53,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
         _need_cuda(str(run.get("gpu")))
     if kind == "mps" and not torch.backends.mps.is_available():
         raise Refused("this torch finds no Metal GPU; submit with a profile whose gpu is cpu")
-    device = provenance.device(kind)
+    device = rig.current_device(kind)
     pattern = str(run.get("gpu_name") or "")
     check_name(device.name, pattern)
     check_slice(device.name, pattern)
@@ -93,11 +93,11 @@ def check_slice(name: str, pattern: str) -> None:
 
     Slices are named like ``NVIDIA H200 MIG 1g.18gb``.
     """
-    if provenance.SLICE in name and provenance.SLICE not in pattern:
+    if rig.SLICE in name and rig.SLICE not in pattern:
         raise Refused(
             f"'{name}' is a slice of a GPU; ask for a whole one (gres, constraint), or say in the "
             f"profile that slices are meant: "
-            f"gpu_name: '{provenance.SLICE} {name.rpartition(' ')[2]}$'"
+            f"gpu_name: '{rig.SLICE} {name.rpartition(' ')[2]}$'"
         )
 
 
@@ -107,7 +107,7 @@ def driver_of(device: Device) -> Driver:
     Raises:
         NoDriver: nothing reports it.
     """
-    index = provenance.driver_index(device.torch_device.index)
+    index = rig.driver_index(device.torch_device.index)
     return drivers.find(device.uuid, index, frozenset({os.getpid()}), device.bus)
 
 
@@ -276,7 +276,7 @@ def report() -> dict[str, Any]:
 
 
 def _gpu_report() -> dict[str, str]:
-    device = provenance.device("cuda")
+    device = rig.current_device("cuda")
     code = " ".join(torch.cuda.get_arch_list())
     wrong = problem(device)
     facts = {"gpu": f"{device.name} ({chip(device)}), code for {code}"}

@@ -24,7 +24,7 @@ from hpcsweep.measure import caches, layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import stats

@@ -18,7 +18,7 @@ from hpcsweep.catalog.columns import LIMITS
 from hpcsweep.catalog.row_records import PhaseCells
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.layer_table import LayerTable
-from hpcsweep.measure.machine.peak_memory import MemoryWatch
+from hpcsweep.measure.machine.rig import MemoryWatch
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import clocks, loop, stats
 from hpcsweep.measure.timing.clocks import HostStamps, Stamps, nothing

@@ -35,7 +35,7 @@ from hpcsweep.measure.compilations import Calm, CompileCount
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.machine.provenance import Rig
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import clocks, loop, stats
