@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import odd_networks
 from hpcsweep.cli.verify import Verification
-from hpcsweep.conv.proof.evidence import Evidence, Observation, cell
+from hpcsweep.conv.proof import Evidence, Observation, cell
 
 TOLD = {"algorithm": "gemm", "covered": 100.0, "counted": 100.0, "error": 1e-7, "uncovered": None}
 LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_reason": None}

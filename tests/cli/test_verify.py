@@ -10,7 +10,7 @@ from torch import nn
 from hpcsweep.cli import verify
 from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.backend import Operation
-from hpcsweep.conv.proof.evidence import Evidence, Observation, cell
+from hpcsweep.conv.proof import Evidence, Observation, cell
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.measure import rounding
 from hpcsweep.measure.bench import on_device

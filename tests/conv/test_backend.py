@@ -17,8 +17,8 @@ from hpcsweep.conv.backend import (
     PRODUCTS,
     LibraryUnusable,
     UnknownAlgorithm,
+    matches,
 )
-from hpcsweep.conv.proof.profiler_events import matches
 from hpcsweep.conv.reference import Reference
 from hpcsweep.errors import HpcsweepError, UsageError
 

@@ -6,7 +6,7 @@ import torch
 
 from hpcsweep import catalog
 from hpcsweep.conv import reference
-from hpcsweep.conv.proof.evidence import Proof
+from hpcsweep.conv.proof import Proof
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.measure.checks.algorithm import use
 from hpcsweep.measure.machine.drivers import Reading

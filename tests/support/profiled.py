@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcsweep.conv.choice import LayerChoice
-    from hpcsweep.conv.proof.evidence import Evidence, Proof
+    from hpcsweep.conv.proof import Evidence, Proof
     from hpcsweep.conv.proof.onednn import Primitive
 
 BACKEND = choose("cpu")

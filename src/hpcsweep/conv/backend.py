@@ -13,6 +13,8 @@ from collections import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from hpcsweep import catalog
@@ -33,10 +35,19 @@ FRAMEWORK: Final = "framework"
 Patterns = tuple[str, ...]  # shell patterns of names
 CONVOLUTIONS: Final[Patterns] = ("*::*conv*",)
 PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
+ADDING: Final = ("aten::addmm", "aten::baddbmm")  # products that add to their first operand
 # back-ends open a range named function:algorithm around each call of a vendor's library
 LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
 ONEDNN: Final = "aten::mkldnn_convolution"
+FRAMEWORK_FORWARD: Final[Patterns] = ("aten::conv*",)
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
+
+
+# room for the names of many networks, each with some hundred; an entry keeps a few short strings
+@lru_cache(maxsize=10_000)
+def matches(name: str, patterns: Patterns) -> bool:
+    """Say whether a name fits one of the patterns; passes repeat the same few names."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class UnknownAlgorithm(UsageError):
@@ -81,12 +92,21 @@ def product(batch: int, m: int, k: int, n: int, *, adds: bool = False) -> Operat
     return Operation(name, (batch, fewer, k, more))
 
 
+def comparable(ran: Operation) -> Operation:
+    """Return an operation that ran as algorithms name theirs: not by the operator's variant."""
+    if not matches(ran.name, PRODUCTS):
+        return Operation(ran.name.removesuffix("_"), ran.sizes)
+    if not ran.sizes:
+        return Operation("product")
+    return product(*ran.sizes, adds=ran.name.startswith(ADDING))
+
+
 @dataclass(frozen=True)
 class Expected:
     """What the profiler must and must not see in a call that runs an algorithm.
 
     `work` has the operations that tell one algorithm from another (`proof.profiler_events.TELLING`)
-    by their sizes: each has to run, and no other one may. None means that none is named.
+    as `comparable` gives them: each has to run, and no other one may. None: none is named.
 
     Patterns are shell patterns over the names of operators, library calls and kernels. At least one
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are

@@ -22,8 +22,7 @@ from hpcsweep import catalog
 from hpcsweep.conv import choice, parts, swap, tensors
 from hpcsweep.conv.backend import FRAMEWORK, choose
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.proof import profiled_passes
-from hpcsweep.conv.proof.evidence import cell
+from hpcsweep.conv.proof import cell, profiled_passes
 from hpcsweep.conv.shape import ConvShape, transformed
 from hpcsweep.errors import SpecError, UsageError, suggest
 

@@ -13,7 +13,7 @@ from hpcsweep.catalog.columns import Row, check_declared
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
-    from hpcsweep.conv.proof.evidence import Proof
+    from hpcsweep.conv.proof import Proof
 
 
 class Bench(Protocol):

@@ -36,8 +36,7 @@ from hpcsweep.catalog.record import Cells, row_of
 from hpcsweep.catalog.row_records import LayerCells, LayerPassCells
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
-from hpcsweep.conv.proof import evidence, profiled_passes
-from hpcsweep.conv.proof.evidence import Evidence
+from hpcsweep.conv.proof import Evidence, cell, profiled_passes
 from hpcsweep.conv.swap import is_plain, running
 from hpcsweep.measure import caches, model_builder, rounding
 from hpcsweep.measure.convolutions import Choices
@@ -265,7 +264,7 @@ class _PlanTimes:
             LayerCells(algorithm=choice.used, layer_timer=PLANS, cold=self.times.cold),
             LayerAlgorithm(
                 algorithm_used=choice.used,
-                algorithm_evidence=evidence.cell(self.proof),
+                algorithm_evidence=cell(self.proof),
                 fallback_reason=self.proof.problem,
                 backend=choice.backend,
                 plan=choice.plan or choice.used,

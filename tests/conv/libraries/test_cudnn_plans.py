@@ -26,8 +26,7 @@ from hpcsweep.conv.libraries import cudnn_library, cudnn_plans
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnGraph
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd, Graphs
 from hpcsweep.conv.libraries.driver import NotSupported, Problem
-from hpcsweep.conv.proof import profiled_passes
-from hpcsweep.conv.proof.evidence import cell
+from hpcsweep.conv.proof import cell, profiled_passes
 from hpcsweep.conv.shape import NHWC, ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d, assign, swap
 from hpcsweep.measure.shape_pass import shape_pass

@@ -20,8 +20,7 @@ from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
 from hpcsweep.conv.libraries.driver import NotSupported
-from hpcsweep.conv.proof import profiled_passes
-from hpcsweep.conv.proof.evidence import Source, cell
+from hpcsweep.conv.proof import Source, cell, profiled_passes
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.bench import on_device
 from measuring import training

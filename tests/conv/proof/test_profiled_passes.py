@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +14,19 @@ from torch import nn
 from torch.autograd.profiler_util import Kernel
 
 from hpcsweep.conv import swap
-from hpcsweep.conv.backend import Direction, Expected, Operation, product
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.choice import backward_choice, gradients_of
-from hpcsweep.conv.proof import profiled_passes, profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Source, cell
+from hpcsweep.conv.proof import (
+    Evidence,
+    Observation,
+    Proof,
+    Source,
+    cell,
+    profiled_passes,
+    profiler_events,
+)
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiled_passes import contradiction, other_work
+from hpcsweep.conv.proof.profiled_passes import held_against
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.shape_pass import LayerCall
@@ -59,11 +69,6 @@ GRADIENT_TEXTS = {
     "gemm": "profiler: aten::bmm[4,36,4,400] aten::bmm[4,4,400,36] aten::unfold_backward",
     "fft": "profiler: aten::_fft_r2c[24,24] aten::bmm",
 }
-WORK = [
-    (product(2, 8, 36, 400), Operation("aten::bmm", (2, 8, 36, 400))),
-    (product(2, 8, 36, 400), Operation("aten::mm", (2, 8, 36, 400))),
-    (Operation("aten::unfold"), Operation("aten::unfold")),
-]
 
 
 @pytest.fixture
@@ -304,61 +309,6 @@ def test_gradients_of_the_framework_pass_for_no_algorithm_s(ran: str, claimed: s
     assert second.problem == "data: ran aten::convolution_backward"
 
 
-@pytest.mark.parametrize(
-    ("work", "problem"),
-    [
-        ({WORK[0][0], Operation("aten::unfold")}, None),
-        ({product(2, 400, 36, 8), Operation("aten::unfold")}, None),
-        ({WORK[0][0]}, "ran aten::unfold"),
-        ({Operation("aten::unfold")}, "ran aten::mm[2,8,36,400]"),
-        (
-            {WORK[0][0], product(2, 8, 36, 400, adds=True), Operation("aten::unfold")},
-            "did not run added product[2,8,36,400]",
-        ),
-    ],
-)
-def test_what_tells_algorithms_apart_is_compared_by_sizes(
-    work: set[Operation], problem: str | None
-) -> None:
-    """Nothing of another algorithm, nothing missing; the order of operands is free."""
-    assert other_work(WORK, [Expected(work=work)]) == problem
-    assert other_work(WORK, [Expected()]) is None
-
-
-def test_gradients_may_run_what_either_needs() -> None:
-    """A call's two gradients are looked at together."""
-    ways = [Expected(work={name}) for name in dict(WORK)]
-    assert other_work(WORK, ways) is None
-    assert other_work(WORK, ways[:1]) == "ran aten::unfold"
-
-
-@pytest.mark.parametrize(
-    ("expected", "problem"),
-    [
-        (Expected(must=(("*mm",),)), None),
-        (Expected(must=(("aten::unfold", "aten::b*"),)), None),
-        (Expected(must=(("aten::unfold",),)), "no aten::unfold"),
-        (Expected(must_not=("*bmm",)), "ran aten::bmm"),
-        (Expected(must=(("*implicit_gemm*",),)), None),  # a kernel's name counts, too
-        (Expected(must_not=("*gemm*",)), "ran ampere_implicit_gemm"),
-        (Expected(kernels=(("*bmm",),)), "no *bmm"),  # only a kernel proves a kernel
-    ],
-)
-def test_the_first_thing_that_does_not_fit_is_the_problem(
-    expected: Expected, problem: str | None
-) -> None:
-    """Names that must be there, and names that must not."""
-    seen = Observation(operators=["aten::add", "aten::bmm"], kernels=["ampere_implicit_gemm"])
-    assert contradiction(seen, expected) == problem
-
-
-def test_copies_and_fillings_are_no_kernels_that_prove_or_disprove() -> None:
-    """A trace that has nothing else has lost the kernels."""
-    filled = Observation(library_calls=["cudnnConvolutionForward:fft"], kernels=["Memset (Device)"])
-    assert contradiction(filled, Expected(kernels=(("*fft*",),))) is None
-    assert Evidence("a", filled).source is Source.API
-
-
 def _drawn(draw: random.Random) -> tuple[nn.Conv2d, torch.Tensor, bool]:
     """Return a layer, an input for it, and whether under autocast."""
     groups, dtype = draw.choice([1, 1, 2, 4]), draw.choice([torch.float32] * 3 + [torch.float64])
@@ -410,3 +360,128 @@ def test_an_algorithm_is_proven_on_shapes_of_all_kinds(algorithm: str, seed: int
         model, lambda: run().float().sum().backward(), picked, BACKEND
     )
     assert [call.problem for call in (*forward, *backward)] == [None] * 2, shape.unique_key
+
+
+WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
+
+
+def ran_eagerly(*kernels):
+    """Return the evidence of calls that ran one kernel each, eagerly, and a bias addition."""
+    return Proof(tuple(
+        Evidence(f"conv{number}", Observation(kernels=["vectorized_elementwise_kernel", name]))
+        for number, name in enumerate(kernels)
+    ))  # fmt: skip
+
+
+def problems(found):
+    """Return what contradicts each call."""
+    return [call.problem for call in found.calls]
+
+
+def test_a_replay_with_all_kernels_proves_what_the_eager_pass_proved():
+    """Other kernels may be there; those that only help need not."""
+    ran = Counter({WINOGRAD: 2, GEMM: 1, "relu": 3})
+    assert problems(held_against(ran_eagerly(WINOGRAD, GEMM, WINOGRAD), ran)) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("ran", "wrong"),
+    [
+        ({GEMM: 3}, [True, False, True]),
+        ({WINOGRAD: 1, GEMM: 2}, [True, False, True]),
+        ({WINOGRAD: 2}, [False, True, False]),
+        ({"relu": 1}, [True, True, True]),
+    ],
+)
+def test_a_kernel_that_the_replay_lacks_contradicts_its_calls(ran, wrong):
+    """Also where only one of two calls ran it."""
+    found = problems(held_against(ran_eagerly(WINOGRAD, GEMM, WINOGRAD), Counter(ran)))
+    assert [text is not None for text in found] == wrong
+    assert all(text.startswith("the replay lacks ") for text in found if text)
+
+
+def test_a_replay_that_was_not_seen_proves_no_call():
+    """It contradicts nobody, either; an earlier contradiction stays."""
+    (call,) = held_against(ran_eagerly(WINOGRAD), Counter()).calls
+    assert (call.problem, call.source) == (None, Source.NONE)
+    before = Proof(
+        (Evidence("conv0", Observation(kernels=[WINOGRAD]), problem="ran something else"),)
+    )
+    assert problems(held_against(before, Counter())) == ["ran something else"]
+    assert problems(held_against(before, Counter({GEMM: 1}))) == ["ran something else"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_a_graph_runs_the_kernels_of_its_eager_pass():
+    """And not those of another network."""
+    conv = torch.nn.Conv2d(64, 64, 3, padding=1, device="cuda")
+    x = torch.randn(1, 64, 56, 56, device="cuda")
+    with torch.inference_mode():
+        conv(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            conv(x)
+        eager = profiled_passes.replayed_kernels(lambda: conv(x), x.device)
+        replayed = profiled_passes.replayed_kernels(graph.replay, x.device)
+    assert eager
+    assert set(eager) <= set(replayed)
+    needed = Proof((Evidence("conv", Observation(kernels=list(eager))),))
+    assert problems(held_against(needed, replayed)) == [None]
+
+
+REPLAYED = """\
+import torch
+from hpcsweep.conv.proof import profiled_passes, profiler_events
+few = torch.zeros(8, device="cuda")
+ran = []
+def run():
+    ran.append(1)
+    graph.replay()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    for _ in range(3):
+        few.add_(1)
+    few.mul_(2)
+kernels = profiled_passes.replayed_kernels(run, few.device)
+print(sorted(kernels.values()), len(ran), profiler_events.sees_kernels())
+for _ in range(2):
+    with profiler_events.session(few.device) as profiler:
+        graph.replay()
+        torch.cuda.synchronize()
+    names = [event.name for event in profiler.events() if event.device_type.name == "CUDA"]
+    print(sum(not name.startswith("Mem") for name in names))  # but for the zeros
+"""
+LAUNCHED = profiler_events.SACRIFICE + 4  # for nothing, and those of the graph
+
+
+@pytest.mark.parametrize(
+    ("cupti", "told"),
+    [
+        # one session with three replays; what is launched for nothing before them does not count
+        ("", f"[1, 3] 3 True\n{LAUNCHED}\n{LAUNCHED}\n"),
+        # two empty sessions, and no third: one alone may have been lost
+        ("silent", "[] 6 False\n0\n0\n"),
+    ],
+)
+def test_kernels_are_counted_in_each_session_also_where_cupti_leaves_between(
+    pretend_gpu, cupti, told
+):
+    """Where there are none, another one is tried; then the process is known to see none."""
+    done = pretend_gpu.run(sys.executable, "-c", REPLAYED, PRETEND_CUPTI=cupti, TEARDOWN_CUPTI="1")
+    assert done.stdout == told, done.stderr
+
+
+def test_of_several_replays_the_one_with_most_of_a_kernel_counts():
+    """The first one lost some; a kernel may begin a little before its range, by the GPU's clock."""
+    cpu, cuda = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
+    ranges = [event(f"hpcsweep.replay|{number}", at, cpu) for number, at in enumerate((2e4, 4e4))]
+    kernels = [event(GEMM, at, cuda) for at in (20_100, 39_990, 40_100)]
+    others = [event("add", 5_000, cuda), event("hpcsweep.replay|0", 20_000, cuda)]
+    assert profiled_passes.most_of_a_replay([*others, *ranges, *kernels]) == Counter({GEMM: 2})
+    assert profiled_passes.most_of_a_replay(others) == Counter()
+
+
+def event(name, start, device):
+    """Return an event as the profiler has them; times are in microseconds."""
+    return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start), device_type=device)

@@ -14,8 +14,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice as choices
 from hpcsweep.conv.backend import Direction, Expected, Gradient, Operation
 from hpcsweep.conv.choice import backward_choice
-from hpcsweep.conv.proof import profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Work
+from hpcsweep.conv.proof import Evidence, Observation, Proof, Work, profiler_events
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as algorithms
 from hpcsweep.measure.checks.algorithm import call_cells

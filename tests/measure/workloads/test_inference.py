@@ -16,7 +16,7 @@ import tinynets
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.catalog.row_records import WorkCells
-from hpcsweep.conv.proof.evidence import Source, cell
+from hpcsweep.conv.proof import Source, cell
 from hpcsweep.measure import compilations, model_builder, rounding, work
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure.bench import on_device

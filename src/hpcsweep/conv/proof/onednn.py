@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -79,25 +79,26 @@ def parse(lines: Iterable[str]) -> list[Primitive]:
 
 
 def assign(
-    primitives: Iterable[Primitive], way: Direction, shapes: Iterable[ConvShape | None]
+    primitives: Iterable[Primitive], way: Direction, shapes: Sequence[ConvShape | None]
 ) -> list[Primitive | None]:
     """Give each call that reached oneDNN the next report that has its direction and sizes.
 
-    `shapes` are the calls' in the order in which they ran; None for a call that did not reach it.
-    In a forward pass, reports that are passed over belong to convolutions that no layer made; a
-    backward pass may run branches in another order.
+    `shapes` are those of the forward pass's calls, in order; None for a call that did not reach it.
+    In a forward pass, reports that are passed over belong to convolutions that no layer made. A
+    backward pass begins with the last call, and may run branches in another order.
     """
     waiting = [primitive for primitive in primitives if primitive.way is way]
-    assigned: list[Primitive | None] = []
-    for shape in shapes:
-        report = None
+    assigned: list[Primitive | None] = [None] * len(shapes)
+    calls = list(enumerate(shapes))
+    if way is not Direction.FORWARD:
+        calls.reverse()
+    for call, shape in calls:
         for place, primitive in enumerate(waiting):
             if shape and primitive.does(shape):
-                report = primitive
+                assigned[call] = primitive
                 passed_over = [] if way is Direction.FORWARD else waiting[:place]
                 waiting = passed_over + waiting[place + 1 :]
                 break
-        assigned.append(report)
     return assigned
 
 

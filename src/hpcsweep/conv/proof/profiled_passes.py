@@ -18,13 +18,16 @@ What that node ran is then not told apart from them: its call has no evidence.
 from __future__ import annotations
 
 import math
-from collections import abc
+import time
+from bisect import bisect_right
+from collections import Counter, abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
+import torch
 from torch import nn
 from torch.profiler import record_function
 
@@ -36,13 +39,22 @@ from hpcsweep.conv.backend import (
     Backend,
     Direction,
     Expected,
-    Operation,
+    matches,
 )
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice, gradients_of
-from hpcsweep.conv.proof import kernels, onednn, profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Observation, Proof, Work
+from hpcsweep.conv.proof import (
+    Evidence,
+    Observation,
+    Proof,
+    Work,
+    contradiction,
+    onednn,
+    other_work,
+    profiler_events,
+)
+from hpcsweep.conv.proof.kernels import kernel_word
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, matches, title
+from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, title
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import filters_learn, in_backward, nodes_between, tensors_in
 
@@ -59,6 +71,12 @@ _FUSED: Final = (
     *("*::*attention*", "*::*transformer*", "*::*rnn*", "*::*lstm*", "*::*gru*"),
     *("*::bilinear", "*::_trilinear"),  # those that interpolate have no products
 )
+_REPLAY: Final = "hpcsweep.replay"
+_REPLAYS: Final = 3  # in a session, which may lose kernels of one, and hardly the same of three
+_SESSIONS: Final = 3  # until one shows a kernel of a replay; as many as an eager pass may have
+# Before each replay, in which the GPU is idle. A kernel belongs to the replay whose range began
+# last, and the clocks of host and GPU may differ: by microseconds, so that half of this is plenty.
+_GAP_SECONDS: Final = 0.01
 
 
 def prove_forward(
@@ -179,15 +197,13 @@ def proof_of_forward(
     """Compare the profiler's events of one pass with the choices, which are in call order."""
     events = list(events)
     calls = profiler_events.pair(picked, profiler_events.calls(events, _CALL))
-    shapes = _shapes_in_onednn(picked, calls, ONEDNN)
-    reports = onednn.assign(primitives, Direction.FORWARD, shapes)
+    reports = _reports(picked, calls, primitives, Direction.FORWARD)
     found = []
     for item, call, report in zip(picked, calls, reports, strict=True):
         expected = _FRAMEWORK
         if item.used not in FRAMEWORK_CHOICES:
             expected = backend.expected(item.used, item.shape)
-        own_reports = [report] if report else []
-        found.append(judge(item.layer, call, {Direction.FORWARD: expected}, own_reports))
+        found.append(judge(item.layer, call, {Direction.FORWARD: expected}, [report]))
     outside: dict[str, None] = {}  # such as `F.conv2d` in a model's code; in order, each once
     for event in events:
         if matches(event.name, _FUNCTIONAL) and not _within_range(event):
@@ -210,125 +226,77 @@ def proof_of_backward(
     for place, call in enumerate(calls):
         if call and call.ran(_AGAIN):
             calls[place] = None
-    reports: list[list[Primitive]] = [[] for _ in picked]
-    for way in (Direction.DATA, Direction.FILTER):
-        # the framework's backward is what hands convolutions to oneDNN
-        shapes = _shapes_in_onednn(picked, calls, FRAMEWORK_BACKWARD, way)
-        # the last call of the forward pass is the first of the backward pass
-        last_first = onednn.assign(primitives, way, reversed(shapes))
-        for own_reports, report in zip(reports, reversed(last_first), strict=True):
-            if report:
-                own_reports.append(report)
+    of_data = _reports(picked, calls, primitives, Direction.DATA)
+    of_filters = _reports(picked, calls, primitives, Direction.FILTER)
     found = []
-    for item, call, own_reports in zip(picked, calls, reports, strict=True):
+    for item, call, *reports in zip(picked, calls, of_data, of_filters, strict=True):
         expected = {gradient.way: gradient.expected for gradient in gradients_of(item, backend)}
-        wants = call.wants if call else frozenset()
-        wanted = expected or _FRAMEWORK_GRADIENT
-        wanted = {way: claim for way, claim in wanted.items() if way in wants}
-        found.append(judge(item.layer, call, wanted, own_reports))
+        claims = expected or _FRAMEWORK_GRADIENT
+        wants = call.wants if call else ()
+        wanted = {way: claim for way, claim in claims.items() if way in wants}
+        found.append(judge(item.layer, call, wanted, reports))
     return found
 
 
-def _shapes_in_onednn(
+def _reports(
     picked: Sequence[LayerChoice],
     calls: Sequence[Call | None],
-    operator: str,
-    gradient: Direction | None = None,
-) -> list[ConvShape | None]:
-    """Return the shape of each call that ran the operator, and wanted the gradient; else None."""
+    primitives: Sequence[Primitive],
+    way: Direction,
+) -> list[Primitive | None]:
+    """Return oneDNN's report on each call, of those that handed a convolution to it."""
+    # the framework's backward is what hands gradients to oneDNN
+    operator = ONEDNN if way is Direction.FORWARD else FRAMEWORK_BACKWARD
     shapes: list[ConvShape | None] = []
     for item, call in zip(picked, calls, strict=True):
-        shape = None
-        wanted = call and (gradient is None or gradient in call.wants)
-        if call and wanted and call.ran(operator):
-            shape = item.shape
-        shapes.append(shape)
-    return shapes
+        wanted = call and (way is Direction.FORWARD or way in call.wants)
+        shapes.append(item.shape if call and wanted and call.ran(operator) else None)
+    return onednn.assign(primitives, way, shapes)
 
 
 def judge(
     layer: str,
     call: Call | None,
     expected: Mapping[Direction, Expected],
-    primitives: Sequence[Primitive] = (),
+    primitives: Iterable[Primitive | None] = (),
 ) -> Evidence:
     """Return the evidence of one call, with the first thing that contradicts its claims."""
     if call is None:
         return Evidence(layer)
     seen = look_into(call.events)
-    problem = _first_problem(call, seen, expected, primitives)
-    return Evidence(layer, seen, tuple(primitives), problem)
+    reports = tuple(report for report in primitives if report)
+    problems = _problems(call, seen, expected, reports)
+    return Evidence(layer, seen, reports, next(problems, None))
 
 
-def _first_problem(
+def _problems(
     call: Call,
     seen: Observation,
     expected: Mapping[Direction, Expected],
-    primitives: Sequence[Primitive],
-) -> str | None:
-    for way, wanted in expected.items():
-        problem = _problem_of_way(call, seen, wanted)
+    reports: Iterable[Primitive],
+) -> Iterator[str]:
+    """Yield what contradicts the claims of a call, or of an operator inside it."""
+    for way, claim in expected.items():
+        inside = seen
+        if claim.inside is not None:
+            operators = [inner for inner in call.inside() if inner.name == claim.inside]
+            if not operators:
+                yield _of_way(way, f"no {claim.inside}")
+            inside = look_into(operators, themselves=True)
+        problem = contradiction(inside, claim)
         if problem:
-            return _told(way, problem)
-    problem = other_work(profiler_events.work_of(call.events), expected.values())
+            yield _of_way(way, problem)
+    problem = other_work(seen.telling, expected.values())
     if problem:
-        return problem
-    for primitive in primitives:
-        claim = expected.get(primitive.way)
-        if claim and claim.onednn_direct and not primitive.is_direct:
-            return _told(primitive.way, f"oneDNN ran {primitive.implementation}")
-    return None
+        yield problem
+    for report in reports:
+        reported = expected.get(report.way)
+        if reported and reported.onednn_direct and not report.is_direct:
+            yield _of_way(report.way, f"oneDNN ran {report.implementation}")
 
 
-def _told(way: Direction, problem: str) -> str:
+def _of_way(way: Direction, problem: str) -> str:
     return problem if way is Direction.FORWARD else f"{way.value}: {problem}"
-
-
-def _problem_of_way(call: Call, seen: Observation, expected: Expected) -> str | None:
-    """Return what contradicts an expectation in a call, or inside an operator of it."""
-    if expected.inside is None:
-        return contradiction(seen, expected)
-    operators = [inner for inner in call.inside() if inner.name == expected.inside]
-    if not operators:
-        return f"no {expected.inside}"
-    return contradiction(look_into(operators, themselves=True), expected)
-
-
-def contradiction(seen: Observation, expected: Expected) -> str | None:
-    """Return the first thing that does not fit, or None."""
-    names = seen.names
-    for name in names:
-        if matches(name, expected.must_not):
-            return f"ran {name}"
-    if expected.algorithm:
-        other = kernels.recognise(seen.kernels).against(expected.algorithm)
-        if other:
-            return f"ran {kernels.kernel_word(other)}, which is of {kernels.recognise([other])}"
-    for group in expected.must:
-        if not any(matches(name, group) for name in names):
-            return f"no {group[0]}"
-    for group in expected.kernels:
-        # a profiler that recorded no kernel at all has not seen that one is missing
-        computing = seen.computing
-        if computing and not any(matches(name, group) for name in computing):
-            return f"no {group[0]}"
-    return None
-
-
-def other_work(
-    work: Iterable[tuple[Operation, Operation]], expected: Iterable[Expected]
-) -> str | None:
-    """Return the first operation of another algorithm that ran, or one of this that did not."""
-    named = [each.work for each in expected if each.work is not None]
-    if not named:
-        return None
-    wanted = frozenset[Operation]().union(*named)
-    ran = dict(work)
-    for operation, shown in ran.items():
-        if operation not in wanted:
-            return f"ran {shown}"
-    missing = sorted(str(operation) for operation in wanted - ran.keys())
-    return f"did not run {missing[0]}" if missing else None
 
 
 def _work_of_pass(
@@ -366,3 +334,63 @@ def _within_range(event: Any) -> bool:  # noqa: ANN401 - the profiler's own reco
             return True
         event = event.cpu_parent
     return False
+
+
+def replayed_kernels(run: Callable[[], object], device: torch.device) -> Counter[str]:
+    """Return the kernels of one replay, the most that any of three has; none if none was seen."""
+    kernels = Counter[str]()
+    sessions = 0
+    while not kernels and sessions < _SESSIONS and profiler_events.sees_kernels():
+        sessions += 1
+        with profiler_events.session(device) as profiler:
+            for number in range(_REPLAYS):
+                time.sleep(_GAP_SECONDS)
+                with record_function(f"{_REPLAY}|{number}"):
+                    run()
+                    torch.cuda.synchronize()
+        events = list(profiler.events())
+        profiler_events.look_for_kernels(events)
+        kernels = most_of_a_replay(events)
+    return kernels
+
+
+def most_of_a_replay(events: Iterable[Any]) -> Counter[str]:
+    """Return how often each kernel ran in a replay, of several the most."""
+    events = list(events)
+    replays = [event for event in events if profiler_events.is_range(event, _REPLAY)]
+    begins = sorted(event.time_range.start for event in replays)  # in microseconds
+    ran = [Counter[str]() for _ in begins]
+    for event in events:
+        on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
+        is_kernel = on_gpu and not event.name.startswith(
+            _REPLAY
+        )  # the GPU's copy of a range is none
+        begun = bisect_right(begins, event.time_range.start + 1e6 * _GAP_SECONDS / 2)
+        if is_kernel and begun:
+            ran[begun - 1][event.name] += 1
+    most = Counter[str]()
+    for kernels in ran:
+        most |= kernels
+    return most
+
+
+def held_against(proof: Proof, ran: Counter[str]) -> Proof:
+    """Return a proof whose calls are contradicted where the replay lacks kernels of theirs.
+
+    If no kernel of the replay was seen, nobody knows what it ran: the eager pass proves no call.
+    """
+    needed = Counter[str]()
+    for call in proof.calls:
+        if call.seen:
+            needed.update(call.seen.computing)
+    calls = []
+    for call in proof.calls:
+        if not call.problem and not ran:
+            calls.append(Evidence(call.layer))
+        elif not call.problem and call.seen:
+            lacking = [name for name in call.seen.computing if ran[name] < needed[name]]
+            problem = f"the replay lacks {kernel_word(lacking[0])}" if lacking else None
+            calls.append(replace(call, problem=problem))
+        else:
+            calls.append(call)
+    return replace(proof, calls=tuple(calls))

@@ -10,8 +10,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -21,21 +19,23 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpcsweep.conv import parts
 from hpcsweep.conv.backend import (
+    ADDING,
     CONVOLUTIONS,
     LIBRARY_CALLS,
     PRODUCTS,
     Direction,
     Operation,
     Patterns,
-    product,
+    matches,
 )
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.proof import onednn
-from hpcsweep.conv.proof.evidence import Observation
+from hpcsweep.conv.proof import Observation, onednn
 from hpcsweep.conv.proof.onednn import Primitive
 
 TRANSFORMS: Final[Patterns] = ("aten::_fft_*",)
+_WHOLE: Final[Patterns] = (*PRODUCTS, *TRANSFORMS)  # however torch runs one inside
 # operators that tell one algorithm from another; those of a library's call are its own
 TELLING: Final[Patterns] = (
     *PRODUCTS,
@@ -46,7 +46,6 @@ TELLING: Final[Patterns] = (
     "aten::index_select",
     "aten::index_add_",
 )
-_ADDING: Final = ("aten::addmm", "aten::baddbmm")  # products that add to their first operand
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 _OF_CALLS: Final = "hpcsweep."  # how the names of ranges around calls begin
 # Launches at the beginning of a session, so that they are what it loses: with CUDA 12.6 update 2 to
@@ -72,13 +71,6 @@ _UNTOLD: Final = frozenset(
     }
 )
 _RANGE: Final = 7  # the scope of what `record_function` opens (ATen/record_function.h)
-
-
-# room for the names of many networks, each with some hundred; an entry keeps a few short strings
-@lru_cache(maxsize=10_000)
-def matches(name: str, patterns: Patterns) -> bool:
-    """Say whether a name fits one of the patterns; passes repeat the same few names."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass
@@ -215,7 +207,7 @@ def record(
     model: nn.Module, ranges: AbstractContextManager[None], run: Callable[[], object]
 ) -> tuple[list[Any], list[Primitive]]:
     """Profile one run, with ranges around convolution calls; return events and oneDNN's reports."""
-    on_gpu = _is_on_gpu(model)
+    on_gpu = parts.device_type(model) == "cuda"
     device = torch.device("cuda") if on_gpu else None
     with onednn.listening() as lines, ranges, session(device) as profiler:
         run()
@@ -263,11 +255,7 @@ def sees_kernels() -> bool:
 
 def passes(model: nn.Module) -> int:
     """Return how often a network may be profiled: on a GPU, sessions lose kernels."""
-    return _PASSES if _is_on_gpu(model) and sees_kernels() else 1
-
-
-def _is_on_gpu(model: nn.Module) -> bool:
-    return any(p.device.type == "cuda" for p in model.parameters())
+    return _PASSES if parts.device_type(model) == "cuda" and sees_kernels() else 1
 
 
 def calls(events: Iterable[Any], mark: str) -> list[Call]:
@@ -353,29 +341,11 @@ def descendants(event: Any, *, apart: bool = False) -> Iterator[Any]:  # noqa: A
             todo += inner.cpu_children[::-1]
 
 
-def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:
-    """Yield what tells algorithms apart inside of events: by its sizes, and as people are shown it.
-
-    What such an operator runs by itself is not looked at.
-    """
-    for event in events:
-        if is_operator(event) and matches(event.name, TELLING):
-            shown = _operation(event)
-            if not matches(event.name, PRODUCTS):
-                yield Operation(event.name.removesuffix("_"), shown.sizes), shown
-            elif shown.sizes:
-                yield product(*shown.sizes, adds=event.name.startswith(_ADDING)), shown
-            else:
-                yield Operation("product"), shown
-        else:
-            yield from work_of(event.cpu_children)
-
-
 def _tells(event: Any) -> bool:  # noqa: ANN401
     """Say whether an operator is shown: it tells algorithms apart, and none inside it does."""
-    if not _may_tell(event) or _in_a_product(event):
+    if not _may_tell(event) or _in_a_whole(event):
         return False
-    if matches(event.name, PRODUCTS):
+    if matches(event.name, _WHOLE):
         return True
     return not any(_may_tell(inner) for inner in descendants(event))
 
@@ -386,10 +356,10 @@ def _may_tell(event: Any) -> bool:  # noqa: ANN401
     return is_operator(event) and matches(event.name, TELLING)
 
 
-def _in_a_product(event: Any) -> bool:  # noqa: ANN401
-    """Say whether a product is how torch runs another: `addmm_` for each image of a `baddbmm_`."""
+def _in_a_whole(event: Any) -> bool:  # noqa: ANN401
+    """Say whether this is how torch runs another: `addmm_` for each image of a `baddbmm_`."""
     parent = event.cpu_parent
-    return parent is not None and (matches(parent.name, PRODUCTS) or _in_a_product(parent))
+    return parent is not None and (matches(parent.name, _WHOLE) or _in_a_whole(parent))
 
 
 def _operation(event: Any) -> Operation:  # noqa: ANN401
@@ -401,9 +371,9 @@ def _operation(event: Any) -> Operation:  # noqa: ANN401
 
 def product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN401
     """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
-    if not matches(event.name, PRODUCTS) or _in_a_product(event):
+    if not matches(event.name, PRODUCTS) or _in_a_whole(event):
         return None
-    first = 1 if event.name.startswith(_ADDING) else 0
+    first = 1 if event.name.startswith(ADDING) else 0
     operands = list(event.input_shapes or ())[first : first + 2]
     if len(operands) < 2:
         return None

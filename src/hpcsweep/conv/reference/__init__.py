@@ -21,6 +21,7 @@ from torch import Tensor
 from hpcsweep import catalog
 from hpcsweep.conv.backend import (
     FRAMEWORK_BACKWARD,
+    FRAMEWORK_FORWARD,
     ONEDNN,
     REFERENCE,
     Convolve,
@@ -60,7 +61,8 @@ class Direct(OperatorFamily):
 
     def expected(self, shape: ConvShape) -> Expected:  # noqa: ARG002 - the same for all
         """Want the operator alone, and oneDNN's report that it was direct."""
-        return Expected(work={Operation(ONEDNN)}, onednn_direct=True)
+        work = {Operation(ONEDNN)}
+        return Expected(work=work, must_not=FRAMEWORK_FORWARD, onednn_direct=True)
 
     def gradient(self) -> Expected:
         """Want the framework's backward, which hands convolutions to oneDNN."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-from hpcsweep.conv.backend import FRAMEWORK_BACKWARD, Expected, Operation
+from hpcsweep.conv.backend import FRAMEWORK_BACKWARD, FRAMEWORK_FORWARD, Expected, Operation
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ class OperatorFamily:
 
     def expected(self, shape: ConvShape) -> Expected:
         """Want the steps, and no other operation that tells."""
-        return Expected(work={*self.steps(shape)})
+        return Expected(work={*self.steps(shape)}, must_not=FRAMEWORK_FORWARD)
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
         """Convolve in a type that keeps sums exact enough, add the bias, round to the input's."""

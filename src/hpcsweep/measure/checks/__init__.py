@@ -27,7 +27,7 @@ from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 
 if TYPE_CHECKING:
-    from hpcsweep.conv.proof.evidence import Proof
+    from hpcsweep.conv.proof import Proof
 
 
 @dataclass(frozen=True, kw_only=True)

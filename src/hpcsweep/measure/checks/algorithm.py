@@ -33,8 +33,7 @@ from hpcsweep.catalog.checks.algorithm import (
 from hpcsweep.conv import choice, parts
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import Algorithm, LayerChoice
-from hpcsweep.conv.proof import evidence, profiled_passes, profiler_events, replay
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Source
+from hpcsweep.conv.proof import Evidence, Proof, Source, cell, profiled_passes, profiler_events
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices, left_to_framework, reason, unmet
@@ -94,8 +93,8 @@ class AlgorithmCheck(PointCheck):
             network.model, network.forward, choices.calls, choices.backend, marking
         )
         if axes.get("launch") == "graph":
-            ran = replay.replayed_kernels(times.run, device.torch_device)
-            proof = replay.held_against(proof, ran)
+            ran = profiled_passes.replayed_kernels(times.run, device.torch_device)
+            proof = profiled_passes.held_against(proof, ran)
         if network.compute is None:
             return proof
         backward = profiled_passes.prove_backward(
@@ -292,7 +291,7 @@ def call_cells(choices: Sequence[LayerChoice], proofs: Sequence[Evidence]) -> li
             LayerAlgorithm(
                 backend=picked.backend,
                 algorithm_used=ran(picked, proof),
-                algorithm_evidence=evidence.cell(proof),
+                algorithm_evidence=cell(proof),
                 fallback_reason=picked.reason,
                 workspace_bytes=picked.workspace_bytes,
                 plan=picked.plan,
