@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.torch_version import TorchVersion
 
-from hpcsweep.conv.libraries.driver import tf32_allowed
+from hpcsweep.conv.libraries import tf32_allowed
 from hpcsweep.measure import switches
 from hpcsweep.measure.bench import on_device
 from measuring import point, training

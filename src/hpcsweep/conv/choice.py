@@ -95,34 +95,39 @@ def backward_choice(call: LayerChoice, gradients: Sequence[Gradient]) -> LayerCh
     """Return what the gradients of a call run; without any the framework computes them."""
     if not gradients:
         return replace(call, backward=True)
-    used: dict[str, None] = {}  # in order, each once; so are the others
-    backends: dict[str, None] = {}
-    reasons: dict[str, None] = {}
+    used = []
+    backends = []
+    reasons = []
     workspaces = []
     for gradient in gradients:
         if gradient.algorithm is None:
-            used[catalog.AUTO] = None
-            backends[FRAMEWORK] = None
+            used.append(catalog.AUTO)
+            backends.append(FRAMEWORK)
         else:
             # a plan is of one direction, so its gradients take the heuristic's
             is_plans = gradient.algorithm == catalog.HEURISTIC
-            used[catalog.HEURISTIC if is_plans else call.used] = None
-            backends[call.backend] = None
+            used.append(catalog.HEURISTIC if is_plans else call.used)
+            backends.append(call.backend)
         if gradient.reason:
-            reasons[gradient.reason] = None
+            reasons.append(gradient.reason)
         if gradient.workspace_bytes is not None:
             workspaces.append(gradient.workspace_bytes)
     return LayerChoice(
         call.layer,
         call.shape,
         call.requested,
-        used="+".join(used),
-        backend="+".join(backends),
-        reason="; ".join(reasons) or None,
+        used=_joined("+", used),
+        backend=_joined("+", backends),
+        reason=_joined("; ", reasons) or None,
         fallback=bool(reasons),
         workspace_bytes=max(workspaces, default=None),
         backward=True,
     )
+
+
+def _joined(between: str, words: Sequence[str]) -> str:
+    """Join words in order, each once."""
+    return between.join(dict.fromkeys(words))
 
 
 def check(algorithm: Algorithm) -> None:
@@ -196,14 +201,12 @@ def one_plan_per_shape(picked: Sequence[LayerChoice]) -> list[LayerChoice]:
 
     torch keeps one plan for a shape, so the two would run alike, as whichever came first.
     """
-    usual = {choice.shape for choice in picked if choice.used == catalog.AUTO}
+    usual = {call.shape for call in picked if call.used == catalog.AUTO}
     why = "another layer of this shape runs auto, and torch keeps one plan for both"
-    choices = []
-    for choice in picked:
-        if choice.used == catalog.AUTOTUNE and choice.shape in usual:
-            choices.append(refused(choice.layer, choice.shape, choice.requested, why))
-        else:
-            choices.append(choice)
+    choices = list(picked)
+    for place, call in enumerate(picked):
+        if call.used == catalog.AUTOTUNE and call.shape in usual:
+            choices[place] = refused(call.layer, call.shape, call.requested, why)
     return choices
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+Size = tuple[int, int, int, int]
+Pair = tuple[int, int]  # down, then across
 NCHW: Final = "nchw"
 NHWC: Final = "nhwc"
 
@@ -90,29 +92,29 @@ class ConvShape:
         )
 
     @property
-    def input_size(self) -> tuple[int, int, int, int]:
+    def input_size(self) -> Size:
         return self.n, self.in_c, self.in_h, self.in_w
 
     @property
-    def filter_size(self) -> tuple[int, int, int, int]:
+    def filter_size(self) -> Size:
         """Sizes of the filters: output channels, channels of a group, height, width."""
         return self.out_c, self.group_in, self.kernel_h, self.kernel_w
 
     @property
-    def output_size(self) -> tuple[int, int, int, int]:
+    def output_size(self) -> Size:
         return self.n, self.out_c, self.out_h, self.out_w
 
     @property
-    def stride(self) -> tuple[int, int]:
+    def stride(self) -> Pair:
         """Down, then across; the next two as well."""
         return self.stride_h, self.stride_w
 
     @property
-    def padding(self) -> tuple[int, int]:
+    def padding(self) -> Pair:
         return self.pad_h, self.pad_w
 
     @property
-    def dilation(self) -> tuple[int, int]:
+    def dilation(self) -> Pair:
         return self.dilation_h, self.dilation_w
 
     @property
@@ -206,7 +208,7 @@ def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:
     return pad_w, pad_w, pad_h, pad_h
 
 
-def _pair(setting: Sequence[int] | int) -> tuple[int, int]:
+def _pair(setting: Sequence[int] | int) -> Pair:
     """Return a setting down and across; a network may have written one number for both."""
     down, across = (setting, setting) if isinstance(setting, int) else setting
     return down, across

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, SupportsIndex
@@ -67,12 +67,15 @@ class Assignment:
         """Leave out what a copy or another process prepares anew."""
         return {**vars(self), "calls": {}}
 
-    def decide(self, shape: ConvShape, device_type: str) -> LayerChoice:
-        """Ask the back-end for one call."""
-        if self.measured is not None and shape not in self.measured:
-            name = choice.requested(self.algorithm, self.layer, shape.unique_key)
-            if name not in choice.FRAMEWORK_CHOICES:
-                return choice.refused(self.layer, shape, name, "the map was measured on others")
+    def decide(self, shape: ConvShape, layer: ExplicitConv2d, device_type: str) -> LayerChoice:
+        """Decide one call of the layer."""
+        name = choice.requested(self.algorithm, self.layer, shape.unique_key)
+        if shape.in_c != layer.in_channels:
+            # the framework's own error says it best
+            return choice.refused(self.layer, shape, name, f"{shape.in_c} channels")
+        unmeasured = self.measured is not None and shape not in self.measured
+        if unmeasured and name not in choice.FRAMEWORK_CHOICES:
+            return choice.refused(self.layer, shape, name, "the map was measured on others")
         return choice.decide(self.algorithm, self.layer, shape, self.backend, device_type)
 
 
@@ -111,7 +114,11 @@ class ExplicitConv2d(nn.Conv2d):
 
     def _prepare(self, assigned: Assignment, x: torch.Tensor) -> Call:
         """Return what runs such calls, with all that stays the same looked up once."""
-        picked = self._look_up(assigned, x)
+        shape = ConvShape.of(self, x)
+        picked = assigned.decided.get(shape)
+        if picked is None:
+            picked = assigned.decide(shape, self, x.device.type)
+            assigned.decided[shape] = picked
         if picked.fallback:
             return partial(_fall_back, picked)
         if picked.used == catalog.AUTO:
@@ -124,18 +131,6 @@ class ExplicitConv2d(nn.Conv2d):
         if x.dim() == 4 and not (computed or padded or autocast_dtype(x.device.type)):
             return partial(_run_plainly, convolve)
         return partial(_run_padded_and_cast, convolve)
-
-    def _look_up(self, assigned: Assignment, x: torch.Tensor) -> LayerChoice:
-        shape = ConvShape.of(self, x)
-        picked = assigned.decided.get(shape)
-        if picked is None and shape.in_c != self.in_channels:
-            # the framework's own error says it best
-            name = choice.requested(assigned.algorithm, assigned.layer, shape.unique_key)
-            picked = choice.refused(assigned.layer, shape, name, f"{shape.in_c} channels")
-        if picked is None:
-            picked = assigned.decide(shape, x.device.type)
-        assigned.decided[shape] = picked
-        return picked
 
 
 def _fall_back(picked: LayerChoice, layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
@@ -170,14 +165,16 @@ def _run_padded_and_cast(
     Autocast is off inside, so that it does not cast the back-end's own operators.
     """
     kind = x.device.type
-    dtype = autocast_dtype(kind) and compute_dtype(x)
     weight = layer.weight
     bias = layer.bias  # each is asked for once: it may be computed, and change by that
-    if dtype:
+    inside: AbstractContextManager[object] = nullcontext()
+    if autocast_dtype(kind):
+        dtype = compute_dtype(x)
         x = x.to(dtype)
         weight = weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
-    with torch.autocast(kind, enabled=False) if dtype else nullcontext():
+        inside = torch.autocast(kind, enabled=False)
+    with inside:
         if needs_explicit_padding(layer):
             mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
             x = F.pad(x, padding_of(layer), mode=mode)
@@ -284,12 +281,13 @@ def assign(
     for picked in decided:  # a layer that is called under two names has one assignment
         by_module.setdefault(model.get_submodule(picked.layer), {})[picked.shape] = picked
     for name, module in parts.convolutions(model):
-        if isinstance(module, ExplicitConv2d):
-            by_shape = by_module.get(module, {})
-            requests = {picked.requested for picked in by_shape.values()}
-            # to look a decision up costs microseconds, for which a map would seem slower
-            if requests == {catalog.AUTO}:
-                _take_back(module)
-            else:
-                module.assigned = Assignment(name, algorithm, backend, by_shape)
+        if not isinstance(module, ExplicitConv2d):
+            continue
+        by_shape = by_module.get(module, {})
+        requests = {picked.requested for picked in by_shape.values()}
+        # to look a decision up costs microseconds, for which a map would seem slower
+        if requests == {catalog.AUTO}:
+            _take_back(module)
+        else:
+            module.assigned = Assignment(name, algorithm, backend, by_shape)
     return decided

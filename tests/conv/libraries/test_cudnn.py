@@ -13,9 +13,8 @@ from torch import nn
 
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.libraries import cudnn, cudnn_library
+from hpcsweep.conv.libraries import Problem, cudnn, cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn, describe
-from hpcsweep.conv.libraries.driver import Problem
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import switches
 from measuring import point

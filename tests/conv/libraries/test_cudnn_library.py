@@ -10,9 +10,8 @@ import torch
 
 from hpcsweep import environment
 from hpcsweep.conv.backend import LibraryUnusable
-from hpcsweep.conv.libraries import cudnn_library
+from hpcsweep.conv.libraries import Descriptor, cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary
-from hpcsweep.conv.libraries.driver import Descriptor
 
 
 def _enum(header, name):

@@ -22,10 +22,9 @@ from hpcsweep import environment
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.libraries import cudnn_library, cudnn_plans
+from hpcsweep.conv.libraries import NotSupported, Problem, cudnn_library, cudnn_plans
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnGraph
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd, Graphs
-from hpcsweep.conv.libraries.driver import NotSupported, Problem
 from hpcsweep.conv.proof import cell, profiled_passes
 from hpcsweep.conv.shape import NHWC, ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d, assign, swap

@@ -16,10 +16,9 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.choice import backward_choice, gradients_of
-from hpcsweep.conv.libraries import cudnn_library
+from hpcsweep.conv.libraries import NotSupported, cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
-from hpcsweep.conv.libraries.driver import NotSupported
 from hpcsweep.conv.proof import Source, cell, profiled_passes
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.bench import on_device

@@ -18,16 +18,16 @@ from typing import Any, ClassVar, Final
 from hpcsweep import catalog
 from hpcsweep.catalog import algorithms
 from hpcsweep.conv.backend import Direction, Expected, Patterns
-from hpcsweep.conv.libraries import cudnn_library
-from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
-from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
-from hpcsweep.conv.libraries.driver import (
+from hpcsweep.conv.libraries import (
     Descriptor,
     NotSupported,
     Plan,
     Problem,
+    cudnn_library,
     strides,
 )
+from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
+from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.library_backend import VendorBackend
 
 NAME: Final = "cudnn"

@@ -25,11 +25,12 @@ import torch
 from hpcsweep import environment
 from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv.backend import LibraryUnusable
-from hpcsweep.conv.libraries.driver import (
+from hpcsweep.conv.libraries import (
     Descriptor,
     Library,
     LibraryError,
     NotSupported,
+    beside_torch,
     first_usable,
 )
 
@@ -289,7 +290,7 @@ def version_text(version: int) -> str:
 @lru_cache(maxsize=1)
 def load() -> CudnnLibrary:
     """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
-    library = first_usable(candidates(), CudnnLibrary)
+    library = first_usable(candidates(), CudnnLibrary, environment.CUDNN)
     ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     if ours is not None and ours != library.version and not os.environ.get(environment.CUDNN):
         raise LibraryUnusable(
@@ -300,20 +301,14 @@ def load() -> CudnnLibrary:
 
 
 def candidates() -> Iterator[str]:
-    """Return where the library may be: named by the user, loaded, in its wheel, on the path."""
-    named = os.environ.get(environment.CUDNN)
-    if named:
-        yield named
-        return
+    """Return where the library may be: loaded, in its wheel or in torch's, on the path."""
     yield from loaded()
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             for file in metadata.files(package) or ():
                 if file.name == NAME:
                     yield str(file.locate())
-    own = Path(torch.__file__).parent / "lib" / NAME
-    if own.exists():
-        yield str(own)
+    yield from beside_torch(NAME)
     yield NAME
 
 

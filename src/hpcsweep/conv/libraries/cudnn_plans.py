@@ -21,9 +21,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hpcsweep import catalog, extras
+from hpcsweep import catalog, environment, extras
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.libraries import cudnn_library
+from hpcsweep.conv.libraries import (
+    LibraryError,
+    NotSupported,
+    Plan,
+    Problem,
+    cudnn_library,
+    first_usable,
+    no_gpu,
+    strides,
+)
 from hpcsweep.conv.libraries.cudnn_library import (
     HEUR_MODE_A,
     NOTES,
@@ -32,15 +41,6 @@ from hpcsweep.conv.libraries.cudnn_library import (
     Described,
     mute,
     version_text,
-)
-from hpcsweep.conv.libraries.driver import (
-    LibraryError,
-    NotSupported,
-    Plan,
-    Problem,
-    first_usable,
-    no_gpu,
-    strides,
 )
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line
@@ -178,7 +178,7 @@ def load() -> CudnnGraph:
     Raises:
         LibraryUnusable: there is none, or it cannot.
     """
-    found = first_usable(cudnn_library.candidates(), CudnnGraph)
+    found = first_usable(cudnn_library.candidates(), CudnnGraph, environment.CUDNN)
     if found.version < _TAKES_JSON:
         raise LibraryUnusable(
             f"cuDNN {version_text(found.version)} at {found.path} answers only for the GPU that "
@@ -222,7 +222,7 @@ class FrontEnd:
         name, _, version = problem.algorithm.partition("@")
         handle = self.handle(device, 0)
         try:
-            graph = self.graph(problem, handle=handle)
+            graph = self._graph(problem, handle)
             places = self._places(graph, name)
             index = self._built(graph, places, problem)
         except self.refusals as error:
@@ -266,26 +266,28 @@ class FrontEnd:
         tried = {_engine(name) for name in listed}
         return listed + [name for name in others if name not in tried]
 
-    def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
-        """Describe a problem: `handle`, or `device_property` for a device that is not here."""
+    def _graph(self, problem: Problem, handle: Any) -> Any:  # noqa: ANN401 - the front-end's own
+        """Describe a problem."""
         frontend = self.module
         shape = problem.shape
         kind = getattr(frontend.data_type, _DTYPES[shape.dtype])
         compute = kind if shape.dtype == "float64" else frontend.data_type.FLOAT
         graph = frontend.pygraph(
-            io_data_type=kind, intermediate_data_type=kind, compute_data_type=compute, **how
+            handle=handle,
+            io_data_type=kind,
+            intermediate_data_type=kind,
+            compute_data_type=compute,
         )
-
-        def layout(size: tuple[int, ...]) -> dict[str, list[int]]:
-            return {"dim": [*size], "stride": [*strides(size, problem.layout)]}
-
-        first_size, second_size, size = problem.sizes
-        first = graph.tensor(uid=_FIRST, data_type=kind, **layout(first_size))
-        second = graph.tensor(uid=_SECOND, data_type=kind, **layout(second_size))
-        geometry = {
-            "pre_padding": [*shape.padding], "post_padding": [*shape.padding],
-            "stride": [*shape.stride], "dilation": [*shape.dilation],
-        }  # fmt: skip
+        operands = []
+        *operand_sizes, size = problem.sizes
+        for uid, operand_size in zip((_FIRST, _SECOND), operand_sizes, strict=True):
+            stride = [*strides(operand_size, problem.layout)]
+            operand = graph.tensor(uid=uid, data_type=kind, dim=[*operand_size], stride=stride)
+            operands.append(operand)
+        first, second = operands
+        padding = [*shape.padding]
+        steps = {"stride": [*shape.stride], "dilation": [*shape.dilation]}
+        geometry = {"pre_padding": padding, "post_padding": padding, **steps}
         if problem.way is Direction.FORWARD:
             result = graph.conv_fprop(image=first, weight=second, **geometry)
         elif problem.way is Direction.DATA:
@@ -293,7 +295,7 @@ class FrontEnd:
         else:
             result = graph.conv_wgrad(image=second, loss=first, **geometry)
         result.set_output(True).set_uid(_RESULT).set_data_type(kind)
-        result.set_dim([*size]).set_stride(layout(size)["stride"])
+        result.set_dim([*size]).set_stride([*strides(size, problem.layout)])
         graph.validate()
         graph.build_operation_graph()
         return graph

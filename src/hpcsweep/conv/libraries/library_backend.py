@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ from hpcsweep.conv.backend import (
     Gradient,
     choose,
 )
-from hpcsweep.conv.libraries.driver import (
+from hpcsweep.conv.libraries import (
     MEMORY_FORMATS,
     Library,
     LibraryError,
@@ -48,9 +48,6 @@ from hpcsweep.conv.libraries.driver import (
     tf32_allowed,
 )
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 L = TypeVar("L", bound=Library)
 _FRAMEWORK_CALLS: Final = (
@@ -134,7 +131,7 @@ class VendorBackend(ABC, Generic[L]):
     def _kernels(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
 
-    def __deepcopy__(self, _memo: object) -> Self:
+    def __deepcopy__(self, _memo: object) -> VendorBackend[L]:
         return self  # shared by copies of a network: plans and handles belong to the process
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -204,11 +201,11 @@ class VendorBackend(ABC, Generic[L]):
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return what the gradients of input and filters run; asked here, not in the first step."""
-        data = self._gradient(Direction.DATA, "the input", algorithm, shape)
-        filters = self._gradient(Direction.FILTER, "the filters", algorithm, shape)
-        return data, filters
+        ways = (Direction.DATA, Direction.FILTER)
+        return tuple(self._gradient(way, algorithm, shape) for way in ways)
 
-    def _gradient(self, way: Direction, operand: str, algorithm: str, shape: ConvShape) -> Gradient:
+    def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
+        operand = "the input" if way is Direction.DATA else "the filters"
         name = self.backward_name(way, algorithm)
         if name is None:
             reason = f"{self.name} has no {algorithm} for the gradient of {operand}"
@@ -242,21 +239,17 @@ class VendorBackend(ABC, Generic[L]):
             )
         if way is Direction.FORWARD:
             shape = _shape_of(first.dtype, first.shape, second.shape, steps)
+            problem = Problem.of(way, algorithm, shape)
+            plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
+            if isinstance(plan, str):
+                raise NotSupported(f"{self.name} {algorithm} ({way.value}): {plan}")
         else:
+            x, weight = (size, second.shape) if way is Direction.DATA else (second.shape, size)
+            shape = _shape_of(first.dtype, x, weight, steps)
             counterpart = self.backward_name(way, algorithm)
-            if way is Direction.DATA:
-                shape = _shape_of(first.dtype, size, second.shape, steps)
-            else:
-                shape = _shape_of(first.dtype, second.shape, size, steps)
-            if counterpart is None:
+            plan = self._answer(Problem.of(way, counterpart, shape)) if counterpart else ""
+            if isinstance(plan, str):
                 return _framework_gradient(way, first, second, size, shape)
-            if isinstance(self._answer(Problem.of(way, counterpart, shape)), str):
-                return _framework_gradient(way, first, second, size, shape)
-            algorithm = counterpart
-        problem = Problem.of(way, algorithm, shape)
-        plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
-        if isinstance(plan, str):
-            raise NotSupported(f"{self.name} {algorithm} ({way.value}): {plan}")
         return plan.compute(first, second, size, shape.layout)
 
     def _forward_answer(self, algorithm: str, shape: ConvShape) -> Plan | str:

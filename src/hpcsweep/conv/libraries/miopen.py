@@ -18,26 +18,22 @@ the host.
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, Final
-
-import torch
 
 from hpcsweep import catalog, environment
 from hpcsweep.conv.backend import Direction, Expected, LibraryUnusable
-from hpcsweep.conv.libraries.driver import (
+from hpcsweep.conv.libraries import (
     Descriptor,
     Library,
     LibraryError,
     NotSupported,
     Plan,
     Problem,
-    Size,
+    beside_torch,
     first_usable,
     strides,
 )
@@ -134,42 +130,31 @@ class MiopenLibrary(Library):
 @lru_cache(maxsize=1)
 def load() -> MiopenLibrary:
     """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
-    return first_usable(_candidates(), MiopenLibrary)
-
-
-def _candidates() -> Iterator[str]:
-    """Return where the library may be: named by the user, in torch's wheel, on the path."""
-    named = os.environ.get(environment.MIOPEN)
-    if named:
-        yield named
-        return
+    paths = []
     for name in _FILES:
-        own = Path(torch.__file__).parent / "lib" / name
-        if own.exists():
-            yield str(own)
-    yield from _FILES
+        paths += beside_torch(name)
+    return first_usable([*paths, *_FILES], MiopenLibrary, environment.MIOPEN)
 
 
 def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]:
     """Return what MIOpen is told: first operand, second, convolution, result, in its order."""
-    first, second, result = (_tensor(library, problem, sizes) for sizes in problem.sizes)
+    shape = problem.shape
+    number = _DATA_TYPES[shape.dtype]
+    four = ctypes.c_int * 4
+    operands = []
+    for sizes in problem.sizes:
+        operand = Descriptor(library, "miopenCreateTensorDescriptor")
+        lengths = (4, four(*sizes), four(*strides(sizes, problem.layout)))
+        library.call("miopenSetTensorDescriptor", operand, number, *lengths)
+        operands.append(operand)
+    first, second, result = operands
     if problem.way is Direction.FORWARD:  # MIOpen takes filters before the input
         first, second = second, first
-    shape = problem.shape
     convolution = Descriptor(library, "miopenCreateConvolutionDescriptor")
     geometry = (*shape.padding, *shape.stride, *shape.dilation)
     library.call("miopenInitConvolutionDescriptor", convolution, _CROSS_CORRELATION, *geometry)
     library.call("miopenSetConvolutionGroupCount", convolution, shape.groups)
     return first, second, convolution, result
-
-
-def _tensor(library: MiopenLibrary, problem: Problem, sizes: Size) -> Descriptor:
-    found = Descriptor(library, "miopenCreateTensorDescriptor")
-    four = ctypes.c_int * 4
-    number = _DATA_TYPES[problem.shape.dtype]
-    steps = strides(sizes, problem.layout)
-    library.call("miopenSetTensorDescriptor", found, number, 4, four(*sizes), four(*steps))
-    return found
 
 
 class Miopen(VendorBackend[MiopenLibrary]):

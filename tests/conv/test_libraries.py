@@ -7,11 +7,10 @@ import threading
 
 import pytest
 
+from hpcsweep.conv import libraries
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.libraries import driver as drivers
-from hpcsweep.conv.libraries import library_backend
+from hpcsweep.conv.libraries import Problem, library_backend
 from hpcsweep.conv.libraries.cudnn import Cudnn
-from hpcsweep.conv.libraries.driver import Problem
 from hpcsweep.conv.libraries.miopen import Miopen
 from hpcsweep.conv.shape import ConvShape
 from standins import EXPLICIT
@@ -37,8 +36,8 @@ def test_descriptors_are_given_back(fake, fake_miopen, vendor):
 
 def test_strides_follow_the_layout():
     """Of a tensor with 2 images of 3 channels, 4 x 5 pixels."""
-    assert drivers.strides((2, 3, 4, 5), "nchw") == (60, 20, 5, 1)
-    assert drivers.strides((2, 3, 4, 5), "nhwc") == (60, 1, 15, 3)
+    assert libraries.strides((2, 3, 4, 5), "nchw") == (60, 20, 5, 1)
+    assert libraries.strides((2, 3, 4, 5), "nhwc") == (60, 1, 15, 3)
 
 
 def test_the_first_library_that_loads_is_taken_and_the_last_error_told():
@@ -49,9 +48,9 @@ def test_the_first_library_that_loads_is_taken_and_the_last_error_told():
             raise LibraryUnusable(path)
         return path.upper()
 
-    assert drivers.first_usable(["bad", "good", "never"], load) == "GOOD"
+    assert libraries.first_usable(["bad", "good", "never"], load) == "GOOD"
     with pytest.raises(LibraryUnusable, match=r"^worse$"):
-        drivers.first_usable(["bad", "worse"], load)
+        libraries.first_usable(["bad", "worse"], load)
 
 
 @pytest.mark.parametrize(
