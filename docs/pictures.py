@@ -20,7 +20,8 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-from hpcsweep.analysis.roofline import chart, rooflines
+from hpcsweep.analysis import charts
+from hpcsweep.analysis.roofline import rooflines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -242,7 +243,7 @@ def roofline() -> Figure:
     """Draw the sample export, as `hpcsweep roofline --example --out` does."""
     figure = plt.figure(figsize=(8.5, 6.4), layout="constrained")
     found = rooflines.read_roofline([rooflines.sample()])
-    chart.fill(figure, found, found.pieces)
+    charts.fill_roofline(figure, found, found.pieces)
     return figure
 
 

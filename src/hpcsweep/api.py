@@ -30,8 +30,8 @@ from hpcsweep.text import shown
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hpcsweep.analysis.charts import Picture
     from hpcsweep.analysis.formats import View
-    from hpcsweep.analysis.plot_chart import Picture
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.folders import SweepDir
 
@@ -73,7 +73,7 @@ class Results:
     def report(self, *, where: str = "", metric: str = "") -> pd.DataFrame:
         """Return the table of `hpcsweep report`."""
         _text("where", where)
-        return _frame(read_report(self.sweep_dir, where=where, metric=metric).views()[0])
+        return _frame(read_report(self.sweep_dir, where=where, metric=metric).views[0])
 
     def slowest(
         self,
@@ -144,10 +144,10 @@ class Results:
 
         `look` has the fields of `hpcsweep.analysis.drawing.Look`: width, height, font, dpi.
         """
-        from hpcsweep.analysis import drawing, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
+        from hpcsweep.analysis import charts, drawing, plot  # noqa: PLC0415 - matplotlib: slow
 
         lines = plot.read_plot(self.sweep_dir, x, y, by=by, where=where, baseline=baseline)
-        return plot_chart.picture_of(lines, drawing.Look(**look))
+        return charts.picture_of(lines, drawing.Look(**look))
 
     @property
     def side(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
-from hpcsweep.analysis import plot, plot_chart
+from hpcsweep.analysis import charts, plot
 from hpcsweep.errors import UsageError
 
 
@@ -88,7 +88,7 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
     assert "16?" in table_of(found)
     assert "?  unreliable: noisy (3 points)" in table_of(found)
     with mpl.rc_context({"svg.fonttype": "none"}):
-        plot_chart.draw(found, tmp_path / "x.svg")
+        charts.draw_plot(found, tmp_path / "x.svg")
     legend = (tmp_path / "x.svg").read_text().partition("unreliable:")[2]
     assert "noisy" in legend
 

@@ -1,15 +1,18 @@
-"""The table of algorithms, and that of training steps."""
+"""The table of algorithms, those of training steps, and what commands said."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import warnings
 
+import pandas as pd
 import pytest
 
 import resultsfolder
 from analysistables import record_of, table_of
+from hpcsweep import api
 from hpcsweep.analysis import report
 from hpcsweep.errors import UsageError
 from hpcsweep.store.collect import collector
@@ -227,11 +230,11 @@ def test_orphans_and_failures_are_not_compared(tmp_path):
         _row("winograd", None, status="crashed"),
     )
     found = report.read_report(_table(tmp_path, *rows))
-    assert found.algorithms == ("gemm", "winograd")
+    assert [*found.views[0].texts][-2:] == ["gemm", "winograd"]
     assert found.rows[0]["median_ms"] == {"gemm": 1.0}
     assert found.rows[0]["fastest"] == ""  # alone
     assert found.rows[0]["failed"] == {"winograd": "crashed"}
-    assert found.data.tally.statuses == {"ok": 1, "crashed": 1}
+    assert record_of(found)["statuses"] == {"ok": 1, "crashed": 1}
     assert "(1 ok, 1 crashed, 1 orphan left out)" in table_of(found)
     assert (record_of(found)["statuses"], record_of(found)["orphans"]) == (
         {"ok": 1, "crashed": 1},
@@ -258,7 +261,7 @@ def test_sizes_that_were_not_measured_have_rows_of_their_own(tmp_path):
 def test_a_table_for_people_ends_somewhere(tmp_path):
     """Its last line says how many rows there are, and what shows them."""
     rows = [_row("auto", 1.0, input_size=size) for size in range(100, 200)]
-    (view,) = report.read_report(_table(tmp_path, *rows)).views()
+    (view,) = report.read_report(_table(tmp_path, *rows)).views
     lines = view.written("table", most=10).splitlines()
     assert lines[12:14] == ["resnet18  109         1.000", "... and 90 more (--all shows them)"]
     assert len(view.written("csv", most=10).splitlines()) == 101
@@ -385,3 +388,183 @@ def test_what_an_algorithm_did_not_do_is_said(tmp_path):
     assert "covered" not in table_of(
         report.read_report(_trained(tmp_path, _step(algorithm_coverage_pct=100)))
     )
+
+
+COMMANDS = """\
+axes: {lr: [0.1, 0.2], kind: [one, two], flag: [true, false]}
+exclude: [{kind: two, flag: false}]
+run: python one.py {lr} {kind}
+measure: {repeats: 2}
+"""
+PROGRAM = """\
+import json, sys
+if sys.argv[1:] == ["0.2", "two"]:
+    raise SystemExit(3)
+print(json.dumps({"score": float(sys.argv[1]) * 10, "word": sys.argv[2]}))
+"""
+
+
+def _measured(desk, script, spec, code=0):
+    """Measure and collect a sweep over a program, which says its results in its last line."""
+    (desk.folder / "one.py").write_text(script)
+    desk.spec(f"workload: command\nresults: {{json: last_line}}\n{spec}")
+    assert desk.submit("--collect").returncode == code
+    return desk
+
+
+@pytest.fixture
+def commands(desk):
+    """Measure and collect the sweep."""
+    return _measured(desk, PROGRAM, COMMANDS, code=3)
+
+
+def _csv_rows(text: str) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(text))]
+
+
+def test_every_command_that_reads_tables_knows_its_axes_and_results(commands):
+    """Report, page, conditions, plot and compare; best and layers say why they cannot."""
+    table = _csv_rows(commands.run("report", "sweep", "--format", "csv").stdout)
+    told = [(row["lr"], row["kind"], row["flag"], row["status"], row["score"]) for row in table]
+    assert sorted(told) == [
+        ("0.1", "one", "false", "ok", "1.0"), ("0.1", "one", "true", "ok", "1.0"),
+        ("0.1", "two", "true", "ok", "1.0"), ("0.2", "one", "false", "ok", "2.0"),
+        ("0.2", "one", "true", "ok", "2.0"), ("0.2", "two", "true", "crashed", ""),
+    ]  # fmt: skip
+    shown = commands.run("report", "sweep").stdout
+    assert "foreign: what the command said" in shown
+    assert "exit code 3" in shown
+    some = commands.run(
+        "report", "sweep", "--metric", "score", "--where", "kind=one,flag=true", "--format", "csv"
+    )
+    assert [row["score"] for row in _csv_rows(some.stdout)] == ["1.0", "2.0"]
+    assert commands.run("report", "sweep", "--html", "page.html").returncode == 0
+    drawn = commands.run("plot", "sweep", "--y", "score", "--format", "csv")
+    assert drawn.returncode == 0, drawn.stderr
+    assert {row["doubtful"] for row in _csv_rows(drawn.stdout)} == {"false"}
+    compared = commands.run("compare", "sweep:kind=one", "sweep:kind=two", "--metric", "median_ms")
+    assert "compared: kind one and two" in compared.stdout, compared.stderr
+    for command in ("best", "layers"):
+        assert commands.run(command, "sweep").returncode == 2
+    assert "no numbers" in commands.run("report", "sweep", "--metric", "word").stderr
+
+
+def test_results_keep_all_digits(desk):
+    """Such as those of a time in seconds since 1970."""
+    script = 'print(\'{"ended": 1764281234.123, "loss": 0.123456789012}\')\n'
+    _measured(desk, script, "axes: {k: [0.123456789]}\nrun: python one.py {k}\n")
+    (row,) = _csv_rows(desk.sweep().overall.read_text())
+    assert (row["k"], row["ended"], row["loss"]) == (
+        "0.123456789",
+        "1764281234.123",
+        "0.123456789012",
+    )
+
+
+def test_texts_of_results_stay_texts(desk):
+    """Versions, commits and names that numbers would make equal, endless or shorter."""
+    said = [{"version": "2.10", "commit": "12e5678", "name": "007", "loss": 0.5}]
+    said += [{"version": "2.1", "commit": "0123456", "name": "7", "loss": float("nan")}]
+    script = f"import json, sys\nprint(json.dumps({said!r}[int(sys.argv[1])]))\n"
+    script = script.replace("nan", "float('nan')")
+    _measured(desk, script, "axes: {k: [0, 1]}\nrun: python one.py {k}\n")
+    rows = api.load("sweep", results=desk.results).overall.sort_values("k")
+    for name in ("version", "commit", "name"):
+        assert [*rows[name]] == [of[name] for of in said]
+    assert pd.api.types.is_float_dtype(rows["loss"])
+    table = _csv_rows(desk.run("report", "sweep", "--format", "csv").stdout)
+    assert [row["version"] for row in table] == ["2.10", "2.1"]
+
+
+@pytest.fixture
+def numbers(desk):
+    """Measure and collect a sweep over numbers alone, a point of which fails."""
+    spec = "axes: {lr: [0.1, 0.2], depth: [1, 2, two]}\nexclude: [{lr: 0.1, depth: two}]\n"
+    return _measured(desk, PROGRAM, f"{spec}run: python one.py {{lr}} {{depth}}\n", code=3)
+
+
+def test_a_failed_point_is_named_by_all_axes_of_its_command(numbers):
+    """One that networks have as well, and one of its own."""
+    for command in ("status", "report"):
+        assert "exit code 3 (lr 0.2 depth two)" in numbers.run(command, "sweep").stdout
+    shown = numbers.run("show", "sweep", "--status", "crashed").stdout
+    assert all(words in shown for words in ("0.2", "depth two", "exit code 3")), shown
+
+
+def test_only_what_a_command_has_is_compared(numbers):
+    """It has no network."""
+    compared = numbers.run("compare", "sweep:lr=0.1", "sweep:lr=0.2")
+    assert compared.returncode == 0, compared.stderr
+    assert "\ndepth  " in compared.stdout
+    assert "model" not in compared.stdout
+
+
+def test_any_name_may_be_that_of_an_axis_or_a_result(desk):
+    """Readers keep columns of their own apart."""
+    script = 'import sys\nprint(\'{"speedup": %s, "low": 2}\' % sys.argv[1])\n'
+    spec = "axes: {run: [1, 2], key: [1, 2], all: [1, 2], ratio: [3, 4]}\n"
+    _measured(desk, script, f"{spec}run: python one.py {{run}} {{key}} {{all}} {{ratio}}\n")
+    axes = ("run", "key", "all", "ratio")
+    table = _csv_rows(desk.run("report", "sweep", "--format", "csv").stdout)
+    assert len({tuple(row[axis] for axis in axes) for row in table}) == 16
+    compared = desk.run("compare", "sweep", "sweep")
+    head = compared.stdout.splitlines()[2].split()
+    assert head == ["all", "key", "ratio_", "run", "first", "second", "ratio", "verdict"]
+    drawn = ("plot", "sweep", "--x", "run", "--by", "all", "--format", "csv", "--y")
+    rows = _csv_rows(desk.run(*drawn, "speedup").stdout)
+    assert [(row["run"], row["speedup"]) for row in rows[:2]] == [("1", "1.0"), ("2", "2.0")]
+    assert {row["low"] for row in _csv_rows(desk.run(*drawn, "low").stdout)} == {"2.0"}
+    twice = _csv_rows(desk.run(*drawn, "speedup", "--baseline", "run=1").stdout)
+    assert twice
+    assert desk.run("report", "sweep", "--html", "page.html").returncode == 0
+
+
+@pytest.fixture
+def versions(desk):
+    """Measure and collect a sweep over texts that would be equal as numbers."""
+    (desk.folder / "v.py").write_text(
+        "import sys, json\nold = sys.argv[1] == '3.1'\n"
+        "print(json.dumps({'score': 10 if old else 90, 'old': old, **({'age': 7} if old else {})}))"
+    )
+    desk.spec(
+        'workload: command\naxes: {version: ["3.1", "3.10"], lr: [0.1, 0.2]}\n'
+        "run: python v.py {version} {lr}\nresults: {json: last_line}\n"
+    )
+    assert desk.submit().returncode == 0
+    assert desk.run("collect", "sweep", "--parquet").returncode == 0
+    return desk
+
+
+def test_python_sees_what_a_command_said_as_it_was(versions):
+    """True and false, whole numbers with a gap, texts of digits."""
+    rows = api.load("sweep", results=versions.results).overall
+    types = {name: str(rows[name].dtype) for name in ("score", "old", "age", "version", "lr")}
+    assert types == {
+        "score": "Int64", "old": "boolean", "age": "Int64", "version": "string", "lr": "float64"
+    }  # fmt: skip
+    assert set(rows[rows["old"]]["version"]) == {"3.1"}
+    for where, score in (("old=true", "10"), ("old!=true", "90")):
+        shown = versions.run("report", "sweep", "--metric", "score", "--where", where)
+        assert (" 10" in shown.stdout, " 90" in shown.stdout) == (score == "10", score == "90")
+
+
+def test_texts_that_look_like_numbers_stay_apart(versions):
+    """Each version is a configuration of its own, in every reader; numbers stay numbers."""
+    table = _csv_rows(versions.run("report", "sweep", "--format", "csv").stdout)
+    assert sorted((row["version"], row["lr"], float(row["score"])) for row in table) == [
+        ("3.1", "0.1", 10), ("3.1", "0.2", 10), ("3.10", "0.1", 90), ("3.10", "0.2", 90),
+    ]  # fmt: skip
+    drawn = versions.run("plot", "sweep", "--x", "lr", "--y", "score", "--format", "csv").stdout
+    assert len(_csv_rows(drawn)) == 4
+    some = versions.run("report", "sweep", "--where", "version=3.10", "--format", "csv")
+    assert [float(row["score"]) for row in _csv_rows(some.stdout)] == [90, 90]
+    joined = versions.run("compare", "sweep", "sweep", "--format", "csv").stdout
+    assert {row["version"] for row in _csv_rows(joined)} == {"3.1", "3.10"}
+    assert len(_csv_rows(joined)) == 4
+    rows = api.load("sweep", results=versions.results).overall
+    assert {*rows["version"]} == {"3.1", "3.10"}
+    assert pd.api.types.is_float_dtype(rows["lr"])
+    (parquet,) = versions.results.rglob("overall.parquet")
+    assert {*pd.read_parquet(parquet)["version"]} == {"3.1", "3.10"}
+    assert versions.run("report", "sweep", "--html", "page.html").returncode == 0
+    assert "3.10" in (versions.folder / "page.html").read_text()

@@ -74,7 +74,7 @@ def test_a_map_without_a_name_is_called_by_its_checksum() -> None:
 def test_reports_and_plots_call_a_map_by_its_name(tmp_path: Path, text: str, name: str) -> None:
     """Headings, lines, --where and --baseline; a line says what it stands for. CSV has the map."""
     run = collected(tmp_path, text, lambda axes: {"median_ms": 2.0 * axes["batch_size"]})
-    found = report.read_report(run).views()
+    found = report.read_report(run).views
     assert formats.written(found, "table").splitlines()[2].split() == [
         "model",
         "input_size",
@@ -87,7 +87,7 @@ def test_reports_and_plots_call_a_map_by_its_name(tmp_path: Path, text: str, nam
     assert found[0].to_json()["maps"] == {name: TEXT}
     drawn = plot.read_plot(run, "batch_size", baseline=f"algorithm={name}")
     assert drawn.lines == ["auto", name]
-    assert legend in formats.written(drawn.views(), "table")
+    assert legend in formats.written(drawn.views, "table")
     assert name in layers.slowest_layers(run).written("table")
     assert canonical_json(TEXT).replace('"', '""') in run.overall.read_text()
 

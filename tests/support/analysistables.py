@@ -9,10 +9,10 @@ from hpcsweep.analysis import formats
 
 def table_of(found: Any) -> str:
     """Return the tables for a terminal."""
-    return formats.written(found.views(), "table")
+    return formats.written(found.views, "table")
 
 
 def record_of(found: Any) -> dict[str, Any]:
     """Return the record for a machine."""
-    record: dict[str, Any] = found.views()[0].to_json()
+    record: dict[str, Any] = found.views[0].to_json()
     return record

@@ -54,6 +54,17 @@ def to_json(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Py
     return value.item() if hasattr(value, "item") else value
 
 
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return one flat record per row, as JSON takes it."""
+    found = []
+    for row in rows.to_dict("records"):
+        plain = {}
+        for name, value in row.items():
+            plain[str(name)] = to_json(str(name), value)
+        found.append(plain)
+    return found
+
+
 def format_value(name: str, value: object) -> str:
     """Return a cell of a column for people."""
     plain = to_json(name, value)
@@ -77,6 +88,12 @@ def labelled(row: Any, axes: Iterable[str]) -> str:  # noqa: ANN401 - a row
 def texts(rows: Any, names: Iterable[str]) -> dict[str, list[str]]:  # noqa: ANN401 - a table
     """Return the cells of columns for people."""
     return {name: [format_value(name, value) for value in rows[name]] for name in names}
+
+
+def span(values: Sequence[float], form: str) -> str:
+    """Return the lowest and the highest value; one of them where both read the same."""
+    ends = format(min(values), form), format(max(values), form)
+    return " to ".join(dict.fromkeys(ends))
 
 
 def share(coverage: float | None) -> str:
@@ -162,12 +179,7 @@ class View:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one flat record per row."""
-        names = [*map(str, self.frame)]
-        rows = []
-        for values in self.frame.itertuples(index=False, name=None):
-            cells = zip(names, values, strict=True)
-            rows.append({name: to_json(name, value) for name, value in cells})
-        return rows
+        return records(self.frame)
 
     def _latex(self) -> str:
         name = _NO_NAME.sub("-", self.title.partition("(")[0].lower()).strip("-")

@@ -2,7 +2,7 @@
 
 A value is the median of the measured rows that share a line and an x: repeats with other seeds, and
 the values of axes that `by` leaves out. It is doubtful if any of these rows is doubtful. Its
-baseline is the row that is equal but for the columns that the baseline names. `plot_chart` draws.
+baseline is the row that is equal but for the columns that the baseline names. `charts` draws.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Plot:
             values = values.assign(baseline=self.against, speedup=self.cells["speedup"])
         return pd.concat([self.keys, values], axis=1)
 
+    @property
     def views(self) -> list[View]:
         """Return the values, and the comparison with the baseline; the first has both values."""
         name = self.data.sweep_dir.name

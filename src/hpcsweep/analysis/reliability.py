@@ -37,6 +37,11 @@ def doubtful(rows: pd.DataFrame, *, noise: bool = True) -> pd.Series[bool]:
     return flagged(rows, names if noise else names - {"noisy"})
 
 
+def suspect(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rows are unreliable or not valid."""
+    return doubtful(rows) | ~valid(rows)
+
+
 def _doubt(rows: pd.DataFrame) -> frozenset[str]:
     """Return the flags that make times unreliable; of a command all are foreign, which is none."""
     return _DOUBT - {FOREIGN} if is_of_command(rows) else _DOUBT

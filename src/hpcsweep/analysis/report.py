@@ -1,4 +1,4 @@
-"""Compares the algorithms of a collected sweep in one table; other workloads have their own report.
+"""Compares the algorithms of a collected sweep in one table; steps and commands have their own.
 
 Rows are configurations, columns are algorithms, cells are medians in milliseconds, or the values of
 another column, or the status of a point that was not measured. A cell says how much of the
@@ -9,155 +9,127 @@ The fastest has a star only if it is valid and reliable, its algorithm did a par
 it is ahead by more than what varies between visits (`verdicts`): passes of one visit agree better
 with each other than with the next. Of single visits only a large lead is one; where it does not
 suffice, the fastest is named as what it is, the fastest here.
+
+Of training, `step` is the median of the training pass. The phases are means of the phase pass, so
+they add up to a mean step, which differs from `step` where steps are noisy.
+
+Of commands it is what each said, and how long it ran: of several visits a number is their median,
+of anything else the last.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset, formats, reliability, verdicts, workload_reports
+from hpcsweep.analysis import dataset, formats, reliability, verdicts
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.merged import cells
-from hpcsweep.analysis.workload_reports import CommandReport, TrainingReport
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
+from hpcsweep.store.state import PointStatus
+
+Line = dict[str, Any]  # the figures of one configuration
 
 _COVERAGE: Final = "algorithm_coverage_pct"
-_AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
-_ALWAYS: Final = ("model", "input_size")
 _MEDIAN: Final = "median_ms"
+_AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 # axes that only repeat; another seed repeats, too, but is another network and has its own row
 _VISITS: Final = tuple(n for n in _AXES if catalog.AXES[n].role == catalog.Role.REPETITION)
-_AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name not in _VISITS)
 _USED: Final = ("point_id", "flags", _COVERAGE, *_VISITS)
-_READ: Final = {*_USED, *verdicts.WITHIN, *workload_reports.READ, "workload"}
 # a row with another doubt may take less than it says: nothing is the fastest beside it
 _TIME_KNOWN: Final = {"very_noisy", "inaccurate", "unverified", "algorithm_absent", "unproven"}
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
 _HERE: Final = "'  fastest here, by {} %, {} can tell more"
 _NOT_REPEATED: Final = "not repeated: `measure: {repeats: 3}`"
 _FEW_VALID: Final = "but in fewer than three valid visits: `hpcsweep retry %s --invalid`"
+_SAID: Final = "what the command said; only the time of the run was measured here"
+
+PHASES: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
+_HEADS: Final = {"optimizer": "optim."}  # an axis has the whole word
+# column, heading, format: of one step, in milliseconds
+_STEP: Final = (
+    ("throughput_sps", "samples/s", ".1f"), (_MEDIAN, "step", ".3f"),
+    *((f"phase_{part}_ms", _HEADS.get(part, part), ".3f") for part in PHASES),
+    (_COVERAGE, "covered", ""), ("mem_peak_bytes", "MiB", ".0f"), ("params", "Mparams", ".1f"),
+    ("val_accuracy_before", "acc before", ".3f"), ("val_accuracy_after", "acc after", ".3f"),
+)  # fmt: skip
+# the same parts over the whole training, in seconds
+_WHOLE: Final = (
+    *((f"{part}_total_s", _HEADS.get(part, part), ".3f") for part in PHASES),
+    ("train_s", "all", ".3f"), ("epoch_s", "epoch", ".3f"),
+)  # fmt: skip
+_OF_TRAINING: Final = tuple(name for name, _head, _form in (*_STEP, *_WHOLE))
+_UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}  # of columns that are told in them
+_READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, "workload"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """The medians of one sweep, or another `metric`; `keys` tell the rows apart."""
+    """The figures of one sweep, a row per configuration, which `keys` tell apart, and its tables.
 
-    data: Dataset
-    table: pd.DataFrame
+    The algorithms are compared by the column `metric`; of training and commands it is empty.
+    """
+
     keys: tuple[str, ...]
-    rows: tuple[dict[str, Any], ...]
-    metric: str
-
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        names = set(self.table["algorithm"])
-        for row in self.rows:
-            names.update(row["failed"])
-        return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
-
-    def views(self) -> list[View]:
-        """Return the table: its values, with coverage and doubts, and what people read."""
-        rows = self.rows
-        partial = self._partial()
-        frame: dict[str, Any] = {key: [row[key] for row in rows] for key in self.keys}
-        texts = formats.texts(frame, self.keys)
-        shares = {}
-        for name in self.algorithms:
-            is_partial = name in partial
-            frame[name] = [row[self.metric].get(name) for row in rows]
-            texts[name] = [_cell(row, name, self.metric, with_share=is_partial) for row in rows]
-            if is_partial:
-                shares[f"{name}_coverage_pct"] = [row["coverage_pct"].get(name) for row in rows]
-        frame |= shares
-        frame["fastest"] = [row["fastest"] for row in rows]
-        frame["doubtful"] = [";".join(row["doubtful"]) for row in rows]
-        what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)
-        return [View(
-            title=f"{self.data.sweep_dir.name}: {what} ({self.data.counts()})",
-            frame=pd.DataFrame(frame, dtype=object), texts=pd.DataFrame(texts), left=len(self.keys),
-            notes=self.data.notes(), record=self.data.record(rows), marks=self._marks(partial),
-        )]  # fmt: skip
-
-    def _partial(self) -> set[str]:
-        """Return the algorithms that did not all of the convolutions in some row."""
-        partial = set()
-        for row in self.rows:
-            for name, share in row["coverage_pct"].items():
-                if share is not None and share < 100:
-                    partial.add(name)
-        return partial
-
-    def _marks(self, partial: set[str]) -> list[str]:
-        """Return the lines that say what the marks of cells mean, for marks that are there."""
-        marks = []
-        if any(row["fastest"] for row in self.rows):
-            marks.append(_STAR)
-        few_valid = _FEW_VALID % self.data.sweep_dir.name
-        for repeated, why in ((False, _NOT_REPEATED), (True, few_valid)):
-            here = [row for row in self.rows if row["fastest_here"]]
-            ahead = [row["ahead_pct"] for row in here if row["repeated"] is repeated]
-            if ahead:
-                ends = dict.fromkeys((f"{min(ahead):.0f}", f"{max(ahead):.0f}"))
-                marks.append(_HERE.format(" to ".join(ends), why))
-        if partial:
-            marks.append(f"%  {formats.COVERAGE}")
-        return [*marks, *reliability.unreliable(self.table)]
+    rows: Sequence[Line]
+    views: list[View]
+    metric: str = ""
 
 
-def read_report(
-    sweep_dir: SweepDir, *, where: str = "", metric: str = ""
-) -> Report | TrainingReport | CommandReport:
+def read_report(sweep_dir: SweepDir, *, where: str = "", metric: str = "") -> Report:
     """Read a sweep's report; one that trains has a table of its own without `metric`."""
     return make(dataset.read_dataset(sweep_dir, where, {metric, *_READ}), metric)
 
 
-def make(data: Dataset, metric: str = "") -> Report | TrainingReport | CommandReport:
+def make(data: Dataset, metric: str = "") -> Report:
     """Return the report of measured points; `UsageError` where none has a number."""
     if data.is_of_command:
-        return workload_reports.of_command(data, metric)
+        return _of_command(data, metric)
     if data.trains and not metric:
-        return workload_reports.of_training(data)
+        return _of_training(data)
     metric = metric or _MEDIAN
     if metric in catalog.AXES:
         raise UsageError(f"{metric} is an axis, which tells the rows apart; --metric takes a value")
+    return _of_algorithms(data, metric)
+
+
+def _of_algorithms(data: Dataset, metric: str) -> Report:
     rows = data.numbers(data.rows, metric)
     table = _with_doubts(rows, metric)
     failed = data.failed.reindex(columns=[*table, "status"])
     every = pd.concat([table, failed]) if len(failed) else table
     keys = _keys(table, every)
     every = every.assign(group=every.groupby([*keys], dropna=False, sort=False).ngroup())
-    table = _used(table.assign(group=every["group"]))
-    ahead = _ahead(rows.loc[table.index], table, metric) if formats.is_time(metric) else {}
-    is_repeated = (every.reindex(columns=[*_VISITS]) > 1).any(axis=1)
-    repeated = set(every["group"][is_repeated])
-    groups = _cells(table, metric)
-    lines: dict[int, dict[str, Any]] = {}
-    for _, first in every.drop_duplicates("group").iterrows():
-        group = first["group"]
-        line = {key: formats.to_json(key, first[key]) for key in keys}
-        line |= _compared(groups.get(group, ()), metric, ahead.get(group))
-        lines[group] = {**line, "repeated": group in repeated}
+    table = table.assign(group=every["group"])
+    # Valid visits count, or all of an algorithm that has none. A noisy one counts: what varies
+    # between the visits is in the verdict, and its own noise, too.
+    any_valid = table.groupby(["group", "algorithm"])["valid"].transform("any")
+    table = table[table["valid"] | ~any_valid]
+    lines = _measured(every, keys, table, metric)
+    if formats.is_time(metric):
+        _tell_fastest(lines, rows.loc[table.index], table, metric)
     for index, row in failed.sort_values("status").iterrows():  # of several visits the last counts
         line = lines[every["group"][index]]
         name = str(row["algorithm"])
         if name not in line[metric]:
             line["failed"][name] = row["status"]
-    ordered = sorted(lines.values(), key=lambda line: _order(line, keys))
-    return Report(data, table, keys, tuple(ordered), metric)
-
-
-def _order(line: dict[str, Any], keys: Sequence[str]) -> list[tuple[bool, Any]]:
-    """Return a sort key: by the keys in their order, empty ones last."""
-    return [(line[key] is None, line[key] or 0) for key in keys]
+    # by the keys in their order, empty ones last
+    ordered = sorted(
+        lines.values(), key=lambda line: [(line[k] is None, line[k] or 0) for k in keys]
+    )
+    algorithms = set(table["algorithm"])
+    for line in ordered:
+        algorithms.update(line["failed"])
+    names = sorted(algorithms, key=lambda name: dataset.rank("algorithm", name))
+    return Report(keys, ordered, [_view(data, table, keys, ordered, metric, names)], metric)
 
 
 def _with_doubts(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -172,31 +144,9 @@ def _with_doubts(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     return rows[[name for name in rows if name in names]].assign(
         algorithm=rows["algorithm"].astype(str),
         valid=valid,
-        doubtful=apart & (reliability.doubtful(rows) | ~valid),
+        doubtful=apart & reliability.suspect(rows),
         unfit=apart & (reliability.doubtful(rows, noise=False) | ~valid),
     )
-
-
-def _used(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that count: valid visits, or all of an algorithm that has none.
-
-    A noisy one counts: what varies between the visits is in the verdict, and its own noise, too.
-    """
-    any_valid = table.groupby(["group", "algorithm"])["valid"].transform("any")
-    return table[table["valid"] | ~any_valid]
-
-
-def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, verdicts.Fastest]:
-    """Return the fastest of each configuration, of the algorithms that did a part of the work."""
-    took_part = cells(table, _COVERAGE, 100.0) != 0
-    times = verdicts.timed(rows, metric)
-    times = times.assign(group=table["group"], name=table["algorithm"], origin="")
-    time_unknown = DOUBTFUL - _TIME_KNOWN
-    if reliability.is_foreign(rows):
-        time_unknown -= {FOREIGN}
-    unknown = times["group"][reliability.flagged(rows, time_unknown)]
-    fit = took_part & ~times["group"].isin(unknown)
-    return verdicts.fastest(times[fit].dropna(subset="log"))
 
 
 def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
@@ -205,55 +155,122 @@ def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
     Points of two versions of a sweep file may agree in all axes, but were measured with other
     settings. Then the point's id is added, so that no row hides another.
     """
-    shown = {*_ALWAYS, *dataset.varying_axes(every)}
-    keys = tuple(axis for axis in _AXES_OF_A_ROW if axis in shown)
+    shown = {"model", "input_size", *dataset.varying_axes(every)}.difference(_VISITS)
+    keys = tuple(axis for axis in _AXES if axis in shown)
     visits = [name for name in _VISITS if name in table]
     again = table.duplicated([*keys, "algorithm", *visits])
     return (*keys, "point_id") if again.any() else keys
 
 
-def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
-    """Return the cells of each configuration: algorithm, value, visits, coverage, doubt."""
+def _measured(
+    every: pd.DataFrame, keys: Sequence[str], table: pd.DataFrame, metric: str
+) -> dict[int, Line]:
+    """Return the values and coverage of each configuration by algorithm; nothing is fastest yet."""
+    is_repeated = (every.reindex(columns=[*_VISITS]) > 1).any(axis=1)
+    repeated = set(every["group"][is_repeated])
+    lines: dict[int, Line] = {}
+    for _, first in every.drop_duplicates("group").iterrows():
+        line: Line = {key: formats.to_json(key, first[key]) for key in keys}
+        line |= {
+            metric: {}, "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "",
+            "ahead_pct": None, "doubtful": [], "failed": {}, "repeated": first["group"] in repeated,
+        }  # fmt: skip
+        lines[first["group"]] = line
     shares = cells(table, _COVERAGE, math.nan).astype(float)
     by_cell = table.assign(share=shares).groupby(["group", "algorithm"], sort=False)
     found = by_cell.agg(
         value=(metric, "median"), visits=(metric, "size"), share=("share", "min"),
-        doubtful=("doubtful", "all"), unfit=("unfit", "all"),
+        doubtful=("doubtful", "all"),
     )  # fmt: skip
-    groups: dict[Any, list[Any]] = {}
     for cell in found.reset_index().itertuples():
-        groups.setdefault(cell.group, []).append(cell)
-    return groups
+        line = lines[cell.group]
+        line[metric][cell.algorithm] = cell.value
+        line["coverage_pct"][cell.algorithm] = formats.to_json(_COVERAGE, cell.share)
+        line["visits"] = min(line["visits"] or cell.visits, cell.visits)
+        if cell.doubtful:
+            line["doubtful"].append(cell.algorithm)
+    return lines
 
 
-def _compared(found: Sequence[Any], metric: str, ahead: verdicts.Fastest | None) -> dict[str, Any]:
-    """Return values and coverage of one configuration by algorithm, and which is the fastest."""
-    unsure = [str(cell.algorithm) for cell in found if cell.doubtful]
-    shares = {cell.algorithm: formats.to_json(_COVERAGE, cell.share) for cell in found}
-    row = {
-        metric: {cell.algorithm: cell.value for cell in found}, "coverage_pct": shares,
-        "visits": min((int(cell.visits) for cell in found), default=0), "fastest": "",
-        "fastest_here": "", "ahead_pct": None, "doubtful": unsure, "failed": {},
-    }  # fmt: skip
-    if ahead is None:
-        return row
-    row["ahead_pct"] = 100 * ahead.ahead
-    unfit = unsure
-    if (
-        ahead.visits > 1
-    ):  # what varies between visits is in their verdict, noise inside of them, too
-        unfit = [str(cell.algorithm) for cell in found if cell.unfit]
-    did_nothing = not shares[ahead.name]
-    if ahead.name in unfit or did_nothing:
-        return row
-    if ahead.sure:
-        row["fastest"] = ahead.name
-    elif ahead.visits < verdicts.VISITS and ahead.ahead > 0:
-        row["fastest_here"] = ahead.name
-    return row
+def _tell_fastest(
+    lines: dict[int, Line], rows: pd.DataFrame, table: pd.DataFrame, metric: str
+) -> None:
+    """Write into each configuration which of the algorithms that did some of the work is fastest.
+
+    Neither an unreliable one nor one that did nothing is.
+    """
+    took_part = cells(table, _COVERAGE, 100.0) != 0
+    times = verdicts.timed(rows, metric)
+    times = times.assign(group=table["group"], name=table["algorithm"], origin="")
+    time_unknown = DOUBTFUL - _TIME_KNOWN
+    if reliability.is_foreign(rows):
+        time_unknown -= {FOREIGN}
+    unknown = times["group"][reliability.flagged(rows, time_unknown)]
+    fit = took_part & ~times["group"].isin(unknown)
+    unfit = table.groupby(["group", "algorithm"])["unfit"].all()
+    for group, ahead in verdicts.fastest(times[fit].dropna(subset="log")).items():
+        line = lines[group]
+        line["ahead_pct"] = 100 * ahead.ahead
+        is_unfit = ahead.name in line["doubtful"]
+        if ahead.visits > 1:
+            # what varies between visits is in their verdict, noise inside of them, too
+            is_unfit = unfit[group, ahead.name]
+        if is_unfit or not line["coverage_pct"][ahead.name]:
+            continue
+        if ahead.sure:
+            line["fastest"] = ahead.name
+        elif ahead.visits < verdicts.VISITS and ahead.ahead > 0:
+            line["fastest_here"] = ahead.name
 
 
-def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> str:
+def _view(  # noqa: PLR0913, PLR0917 - what a table is made of
+    data: Dataset, table: pd.DataFrame, keys: Sequence[str], rows: Sequence[Line], metric: str,
+    names: Sequence[str],
+) -> View:  # fmt: skip
+    """Return the table: its values, with coverage and doubts, and what people read."""
+    partial = set()  # algorithms that did not all of the convolutions in some row
+    for row in rows:
+        for name, share in row["coverage_pct"].items():
+            if share is not None and share < 100:
+                partial.add(name)
+    frame: dict[str, Any] = {key: [row[key] for row in rows] for key in keys}
+    texts = formats.texts(frame, keys)
+    shares = {}
+    for name in names:
+        is_partial = name in partial
+        frame[name] = [row[metric].get(name) for row in rows]
+        texts[name] = [_cell(row, name, metric, with_share=is_partial) for row in rows]
+        if is_partial:
+            shares[f"{name}_coverage_pct"] = [row["coverage_pct"].get(name) for row in rows]
+    frame |= shares
+    frame["fastest"] = [row["fastest"] for row in rows]
+    frame["doubtful"] = [";".join(row["doubtful"]) for row in rows]
+    what = "median ms of one pass" if metric == _MEDIAN else formats.label(metric)
+    marks = [*_marks(rows, partial, data.sweep_dir), *reliability.unreliable(table)]
+    return View(
+        title=f"{data.sweep_dir.name}: {what} ({data.counts()})",
+        frame=pd.DataFrame(frame, dtype=object), texts=pd.DataFrame(texts), left=len(keys),
+        notes=data.notes(), record=data.record(rows), marks=marks,
+    )  # fmt: skip
+
+
+def _marks(rows: Sequence[Line], partial: Collection[str], sweep_dir: SweepDir) -> list[str]:
+    """Return the lines that say what the marks of cells mean, for marks that are there."""
+    marks = []
+    if any(row["fastest"] for row in rows):
+        marks.append(_STAR)
+    few_valid = _FEW_VALID % sweep_dir.name
+    for repeated, why in ((False, _NOT_REPEATED), (True, few_valid)):
+        here = [row for row in rows if row["fastest_here"]]
+        ahead = [row["ahead_pct"] for row in here if row["repeated"] is repeated]
+        if ahead:
+            marks.append(_HERE.format(formats.span(ahead, ".0f"), why))
+    if partial:
+        marks.append(f"%  {formats.COVERAGE}")
+    return marks
+
+
+def _cell(row: Line, name: str, metric: str, *, with_share: bool) -> str:
     value = row[metric].get(name)
     share = formats.share(row["coverage_pct"].get(name)) if with_share else ""
     if value is None:
@@ -267,3 +284,85 @@ def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> s
     # thousandths of a millisecond, as far as clocks tell; of other units five digits
     number = f"{value:.3f}" if formats.is_time(metric) else f"{value:.5g}"
     return f"{number}{mark}{doubt}{share}"
+
+
+def _of_training(data: Dataset) -> Report:
+    """Return the tables of a step and of the whole training; the first has all values."""
+    every = data.every
+    varying = dataset.varying_axes(every)
+    keys = tuple(axis for axis in catalog.AXES if axis in {"model", "batch_size", *varying})
+    ordered = every.sort_values(list(keys))
+    ok = ordered["status"] == PointStatus.OK
+    figures = [name for name in _OF_TRAINING if name in data.rows]
+    table = ordered[[*keys, *figures, "status"]]
+    rows = formats.records(table.assign(doubtful=ok & reliability.suspect(ordered)))
+    partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in rows)
+    step = [column for column in _STEP if partial or column[0] != _COVERAGE]
+    notes = [f"covered: {formats.COVERAGE} (forward pass)"] if partial else []
+    notes += data.notes()
+    heading = f"{data.sweep_dir.name}: training, ms of a step ({data.counts()})"
+    record = {**data.record(rows), "notes": notes}
+    frame = pd.DataFrame(rows, dtype=object)
+    marks = reliability.unreliable(data.rows)
+    views = [
+        View(heading, frame, _step_texts(frame, keys, rows, step), len(keys), record=record),
+        View(
+            "seconds of the whole training", frame, _step_texts(frame, keys, rows, _WHOLE),
+            len(keys), notes, marks=marks,
+        ),
+    ]  # fmt: skip
+    return Report(keys, rows, views)
+
+
+def _step_texts(
+    frame: pd.DataFrame,
+    keys: Sequence[str],
+    rows: Sequence[Line],
+    columns: Sequence[tuple[str, str, str]],
+) -> pd.DataFrame:
+    texts = formats.texts(frame, keys)
+    for name, head, form in columns:
+        texts[head] = [_step_cell(row, name, form) for row in rows]
+    return pd.DataFrame(texts)
+
+
+def _step_cell(row: Line, name: str, form: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return row["status"] if name == _MEDIAN else "-"
+    if name == _COVERAGE:
+        return formats.share(value).strip() or "100 %"
+    text = format(value / _UNITS.get(name, 1), form)
+    return f"{text}?" if row["doubtful"] and name == _MEDIAN else text
+
+
+def _of_command(data: Dataset, metric: str) -> Report:
+    """Return what was said, or one column if `metric` names it, which must have numbers."""
+    if metric:
+        data.numbers(data.rows, metric)
+    every = data.every
+    keys = tuple(axis for axis in dataset.varying_axes(every) if axis != catalog.VISIT)
+    # the constant is a key where no axis varies
+    grouped = every.assign(_all=0).groupby(["_all", *keys], dropna=False)
+    names = [metric] if metric else [*dataset.own_results(data.rows), _MEDIAN]
+    columns = {"status": grouped["status"].last()}
+    for name in names:
+        said = grouped[name]
+        columns[name] = said.median() if dataset.is_quantity(name, every) else said.last()
+    table = pd.DataFrame(columns).reset_index()[[*keys, "status", *names]]
+    texts = formats.texts(table, keys)
+    for name in ("status", *names):
+        texts[formats.label(name)] = [*map(_said_cell, table[name])]
+    rows = formats.records(table)
+    view = View(
+        title=f"{data.sweep_dir.name}: what the command said ({data.counts()})",
+        frame=table, texts=pd.DataFrame(texts), left=len(keys) + 1, notes=data.notes(),
+        record=data.record(rows), marks=[f"   {FOREIGN}: {_SAID}"],
+    )  # fmt: skip
+    return Report(keys, rows, [view])
+
+
+def _said_cell(value: Any) -> str:  # noqa: ANN401 - a cell
+    if pd.isna(value):
+        return "-"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -96,11 +96,11 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     sweep_dir = common.tables_of(results, sweep)
     columns = common.listed(",".join(by))
     lines = read_plot(sweep_dir, x, y, by=columns, where=where, baseline=baseline)
-    views = lines.views()
+    views = lines.views
     for path in drawn:
-        from hpcsweep.analysis import plot_chart
+        from hpcsweep.analysis import charts
 
-        plot_chart.draw(lines, path, log_x=log_x, log_y=log_y, look=look)
+        charts.draw_plot(lines, path, log_x=log_x, log_y=log_y, look=look)
     machine = dataset.hardware(lines.rows)
     if drawn and not look.titled and machine:
         messages.note(f"for the picture's caption: {machine}")
@@ -171,9 +171,9 @@ def roofline(  # noqa: PLR0913 - one argument per option
     for path in written:
         formats.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:
-        from hpcsweep.analysis.roofline import chart
+        from hpcsweep.analysis import charts
 
-        chart.draw(roofline, path, grouped=by_name, look=look)
+        charts.draw_roofline(roofline, path, grouped=by_name, look=look)
     code = 0 if roofline.above.empty else Implausible.exit_code
     return Answer(record=roofline.to_json, text=roofline.text, files=out, code=code)
 

@@ -169,4 +169,4 @@ def report(
             messages.note(f"{line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
-    return common.tables(read_report(sweep_dir, **options).views(), format, (html,))
+    return common.tables(read_report(sweep_dir, **options).views, format, (html,))

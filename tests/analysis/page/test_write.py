@@ -13,7 +13,7 @@ import manypoints
 import quickstart
 from collectedsweep import collected
 from hpcsweep.analysis import drawing
-from hpcsweep.analysis.page import frames, write
+from hpcsweep.analysis.page import figures, write
 from hpcsweep.errors import UsageError
 
 WIDTHS = (360, 800, 1400)
@@ -394,7 +394,7 @@ def test_figures_that_say_nothing_are_left_out(tmp_path):
 
 def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monkeypatch):
     """Evenly over x; every row stays in overall.csv."""
-    monkeypatch.setattr(frames, "MOST_POINTS", 10)
+    monkeypatch.setattr(figures, "MOST_POINTS", 10)
     path = tmp_path / "page.html"
     notes = write.write_page(collected(tmp_path), path)
     assert notes == ["6 points of 18 are shown, evenly spread over batch_size"]

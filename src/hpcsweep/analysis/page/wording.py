@@ -13,7 +13,6 @@ from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats, reliability
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.report import Report
-from hpcsweep.analysis.workload_reports import CommandReport, TrainingReport
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.spec import sweep_file
 from hpcsweep.store.state import PointStatus
@@ -97,12 +96,12 @@ def citation(data: Dataset) -> str:
     )
 
 
-def headline(data: Dataset, made: Report | TrainingReport | CommandReport) -> list[str]:
+def headline(data: Dataset, made: Report) -> list[str]:
     """Say what was found: failures first, what is fastest where, how sure, on what."""
     lines = _doubts(data)
-    if isinstance(made, CommandReport):
+    if data.is_of_command:
         return lines
-    lines += _training(made) if isinstance(made, TrainingReport) else _algorithms(made)
+    lines += _algorithms(made) if made.metric else _training(made)
     rows = data.rows
     models = dataset.ordered(rows, "model")
     named = ", ".join(models) if len(models) <= _FEW_NAMED else count(len(models), "network")
@@ -119,7 +118,7 @@ def _doubts(data: Dataset) -> list[str]:
         groups = tally(Counter(map(str, data.failed["status"])), PointStatus)
         points = count(failed + len(rows), "point")
         sentences.append(f"{failed:,} of {points} were not measured: {groups}.")
-    flagged = int((reliability.doubtful(rows) | ~reliability.valid(rows)).sum())
+    flagged = int(reliability.suspect(rows).sum())
     if flagged:
         doubts = reliability.doubts(rows).items()
         why = ", ".join(f"{flag} {points}" for flag, points in doubts) or "valid is false"
@@ -140,7 +139,7 @@ def _algorithms(made: Report) -> Iterable[str]:
     decided = 0
     for (sure, name), rows in sorted(by_name.items(), key=_by_weight):
         decided += len(rows)
-        ahead = _span([row["ahead_pct"] for row in rows], ".0f")
+        ahead = formats.span([row["ahead_pct"] for row in rows], ".0f")
         where = _where(rows, made)
         yield (
             f"{name} is fastest in {len(rows)} of {configurations}{where}, by {ahead} % "
@@ -152,7 +151,7 @@ def _algorithms(made: Report) -> Iterable[str]:
         yield f"In {which} no algorithm is ahead by more than the noise."
     if not several and made.rows:
         values = [value for row in made.rows for value in row[made.metric].values()]
-        yield f"A pass takes {_span(values, '.4g')} ms{_where(made.rows, made)}."
+        yield f"A pass takes {formats.span(values, '.4g')} ms{_where(made.rows, made)}."
 
 
 def _by_weight(entry: tuple[tuple[bool, str], list[Row]]) -> tuple[bool, int]:
@@ -172,7 +171,7 @@ def _how_sure(rows: Sequence[Row], *, sure: bool) -> str:
     return "measured once: not repeated"
 
 
-def _training(made: TrainingReport) -> list[str]:
+def _training(made: Report) -> list[str]:
     rows = [row for row in made.rows if row.get("throughput_sps") and not row["doubtful"]]
     if not rows:
         return ["No training step was measured reliably."]
@@ -194,10 +193,6 @@ def _where(rows: Sequence[Row], made: Report) -> str:
         few = ", ".join(formats.format_value(key, value) for value in own[:_FEW_NAMED])
         if len(own) > _FEW_NAMED:
             numeric = all(isinstance(value, int | float) for value in own)
-            few = _span(own, ".10g") if numeric else f"{few}, ..."
+            few = formats.span(own, ".10g") if numeric else f"{few}, ..."
         parts.append(f"{formats.label(key).partition(' (')[0]} {few}")
     return f" ({'; '.join(parts)})" if parts else ""
-
-
-def _span(values: Sequence[float], form: str) -> str:
-    return " to ".join(dict.fromkeys([format(min(values), form), format(max(values), form)]))

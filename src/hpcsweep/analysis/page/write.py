@@ -16,9 +16,8 @@ import pandas as pd
 from hpcsweep.analysis import dataset, drawing, formats, reliability, report
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.page import frames, sections, wording
-from hpcsweep.analysis.page.frames import Layout
-from hpcsweep.analysis.page.sections import Drawn
+from hpcsweep.analysis.page import figures, wording
+from hpcsweep.analysis.page.figures import Drawn, Layout
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.spec import space
 from hpcsweep.store import named_file
@@ -55,8 +54,8 @@ def write_page(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     named_file.check(path, _is_page)
     data = dataset.read_dataset(sweep_dir, where)
     data = replace(data, rows=_for_people(data.rows), failed=_for_people(data.failed))
-    seen = frames.layout(data.rows)
-    drawn = sections.make(data, seen)
+    seen = figures.layout(data.rows)
+    drawn = figures.make(data, seen)
     drawn.notes.extend(data.of_earlier_files())
     with named_file.writing(path, _is_page) as file:
         file.write(_render(data, seen, drawn).encode())
@@ -89,7 +88,7 @@ def _render(data: Dataset, seen: Layout, drawn: Drawn) -> str:
         controls=_controls(data.rows, seen, drawn), switches=[_RELIABLE, *log_x, _LOG_Y],
         colour=seen.colour, legend=styles.items() if seen.colour in points else (),
         shapes=dict(_SHAPE.findall(script)), sections=drawn.sections,
-        report=[_report(view, space.legend(data.maps)) for view in made.views()],
+        report=[_report(view, space.legend(data.maps)) for view in made.views],
         heads={name: formats.label(str(name)) for name in points},
         failures=pd.DataFrame(map(asdict, data.failures())), flags=_flags(data.rows),
         copies=_copies(data), machines=_environment(data.rows),
@@ -165,11 +164,11 @@ def _environment(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _specs(drawn: Drawn, styles: Mapping[str, tuple[str, str]]) -> str:
-    figures = {}
+    specs_by_ident = {}
     for section in drawn.sections:
         for figure in section.figures:
-            figures[figure.ident] = figure.spec
-    specs = {"figures": figures, "styles": styles, "palette": drawing.PALETTE}
+            specs_by_ident[figure.ident] = figure.spec
+    specs = {"figures": specs_by_ident, "styles": styles, "palette": drawing.PALETTE}
     return _harmless(json.dumps(specs, separators=(",", ":")))
 
 

@@ -1,5 +1,5 @@
 """Draws rooflines: the roofs of a GPU, and below them what a sweep or a profiler counted.
 
-`sweep_work` (rows), `ncu` (NVIDIA) and `rocprof` (AMD) make pieces of work as `roofs` defines them,
-`rooflines` puts the roofs above them and writes text, JSON and CSV, `chart` draws.
+`ncu` (NVIDIA) and `rocprof` (AMD) make pieces of work as `roofs` defines them. `rooflines` makes
+those of a sweep, puts the roofs above all, and writes text, JSON and CSV. `charts` draws.
 """

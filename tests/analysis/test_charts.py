@@ -1,4 +1,4 @@
-"""Pictures of plots: lines, bars, legends, logarithmic axes."""
+"""Pictures of plots and rooflines: lines, bars, marks, legends, logarithmic axes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from itertools import pairwise
 import matplotlib as mpl
 import pytest
 from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.image import imread
 
+import ncufiles
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
-from hpcsweep.analysis import drawing, plot, plot_chart
+from hpcsweep.analysis import charts, drawing, plot
+from hpcsweep.analysis.drawing import Look
+from hpcsweep.analysis.roofline import rooflines
 from hpcsweep.errors import UsageError
+from ncufiles import Launch
 
 
 def test_a_picture_holds_twelve_lines(tmp_path):
@@ -21,7 +27,7 @@ def test_a_picture_holds_twelve_lines(tmp_path):
     found = plot.read_plot(collected(tmp_path, text), "batch_size")
     assert len(found.lines) == 14
     with pytest.raises(UsageError, match=r"14 lines \(algorithm x num_threads\).*--by"):
-        plot_chart.draw(found, tmp_path / "x.png")
+        charts.draw_plot(found, tmp_path / "x.png")
     assert all(line in table_of(found) for line in found.lines)
 
 
@@ -31,7 +37,7 @@ def test_pictures_say_quantities_units_and_lines(tmp_path, run, x):
     """Lines over quantities, bars over names; a panel more with a baseline."""
     found = plot.read_plot(run, x, baseline="num_threads=1", where="model=resnet18")
     with mpl.rc_context({"svg.fonttype": "none"}):
-        plot_chart.draw(found, tmp_path / "x.svg", log_x=x == "batch_size", log_y=True)
+        charts.draw_plot(found, tmp_path / "x.svg", log_x=x == "batch_size", log_y=True)
     text = (tmp_path / "x.svg").read_text()
     labels = found.lines
     for words in ("median (ms)", "speed-up", "over num_threads=1", *labels):
@@ -43,13 +49,13 @@ def test_a_logarithmic_axis_needs_positive_quantities(tmp_path, run):
     """Dropping values silently would be worse."""
     names = plot.read_plot(run, "algorithm")
     with pytest.raises(UsageError, match="algorithm holds names"):
-        plot_chart.draw(names, tmp_path / "x.png", log_x=True)
+        charts.draw_plot(names, tmp_path / "x.png", log_x=True)
     zeros = plot.read_plot(
         collected(tmp_path, SWEEP, lambda _axes: {**cells_of(_axes), "other_pct": 0.0}),
         "batch_size", "other_pct",
     )  # fmt: skip
     with pytest.raises(UsageError, match="other_pct has values that are not positive"):
-        plot_chart.draw(zeros, tmp_path / "x.png", log_y=True)
+        charts.draw_plot(zeros, tmp_path / "x.png", log_y=True)
 
 
 LONG = """\
@@ -82,7 +88,7 @@ def paper(tmp_path_factory):
 def drawn(plotted, look=drawing.LOOK):
     """Return the figure of a plot."""
     with mpl.rc_context({"font.size": look.font}):
-        figure = plot_chart.picture_of(plotted, look)
+        figure = charts.picture_of(plotted, look)
         figure.draw_without_rendering()
     return figure
 
@@ -133,7 +139,7 @@ def test_hatches_are_seen_on_every_colour(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("x", ["input_size", "algorithm"])
-@pytest.mark.parametrize("look", [drawing.LOOK, plot_chart.Look(3.4, 3.4, 7)])
+@pytest.mark.parametrize("look", [drawing.LOOK, Look(3.4, 3.4, 7)])
 def test_no_label_is_printed_over_another(paper, x, look):
     """Close numbers are left out, long names are turned."""
     axis = drawn(plot.read_plot(paper, x), look).axes[0].xaxis
@@ -153,24 +159,24 @@ def test_no_label_is_printed_over_another(paper, x, look):
 def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper):
     """As a paper's column needs it; text can be searched and edited."""
     path = tmp_path / "x.svg"
-    look = plot_chart.Look(width=3.5, height=2.5, font=8)
-    plot_chart.draw(plot.read_plot(paper, "input_size"), path, look=look)
+    look = Look(width=3.5, height=2.5, font=8)
+    charts.draw_plot(plot.read_plot(paper, "input_size"), path, look=look)
     text = path.read_text()
     assert 'width="252pt" height="180pt"' in text
     assert "Tesla V100-SXM2-32GB; driver 550.54" not in text  # that is for the caption
-    plot_chart.draw(plot.read_plot(paper, "input_size"), tmp_path / "wide.svg")
+    charts.draw_plot(plot.read_plot(paper, "input_size"), tmp_path / "wide.svg")
     assert "Tesla V100-SXM2-32GB; driver 550.54" in (tmp_path / "wide.svg").read_text()
     assert "implicit_precomp_gemm</text>" in text
     assert re.search(r"font(-size)?: 8px", text)
     pdf = tmp_path / "x.pdf"
-    plot_chart.draw(plot.read_plot(paper, "input_size"), pdf, look=look)
+    charts.draw_plot(plot.read_plot(paper, "input_size"), pdf, look=look)
     assert b"/TrueType" in pdf.read_bytes() or b"/CIDFontType2" in pdf.read_bytes()
     assert b"/Type3" not in pdf.read_bytes()
 
 
 def test_in_a_column_of_a_paper_the_plot_keeps_two_thirds(paper):
     """Of 3.4 x 2.6 inches with text of 8 points."""
-    figure = drawn(plot.read_plot(paper, "input_size"), plot_chart.Look(3.4, 2.6, 8))
+    figure = drawn(plot.read_plot(paper, "input_size"), Look(3.4, 2.6, 8))
     box = figure.axes[0].get_position()
     assert box.width * box.height > 2 / 3
 
@@ -208,9 +214,7 @@ def test_intervals_of_unreliable_values_do_not_set_the_scale(tmp_path):
 def test_a_picture_too_small_for_its_labels_is_refused(tmp_path, paper):
     """With what to change; the picture would hold labels only."""
     with pytest.raises(UsageError, match=r"2 x 1 inches leave no room .*--width"):
-        plot_chart.draw(
-            plot.read_plot(paper, "algorithm"), tmp_path / "x.png", look=plot_chart.Look(2, 1)
-        )
+        charts.draw_plot(plot.read_plot(paper, "algorithm"), tmp_path / "x.png", look=Look(2, 1))
     assert not (tmp_path / "x.png").exists()
 
 
@@ -218,5 +222,64 @@ def test_any_name_can_stand_in_a_picture(tmp_path):
     """A dollar is no formula; a letter that the font lacks is a box, and no warning."""
     name = "H100 $x^ 名前 <script>"
     run = collected(tmp_path, LONG, lambda axes: {**paper_cells(axes), "device_name": name})
-    plot_chart.draw(plot.read_plot(run, "input_size"), tmp_path / "x.svg")
+    charts.draw_plot(plot.read_plot(run, "input_size"), tmp_path / "x.svg")
     assert "H100 $x^ 名前 &lt;script&gt;" in (tmp_path / "x.svg").read_text()
+
+
+PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        "png",
+        pytest.param("svg", marks=pytest.mark.slow),
+        pytest.param("pdf", marks=pytest.mark.slow),
+    ],
+)
+def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
+    """By suffix."""
+    found = rooflines.read_roofline([step], label="a step", **PEAKS)
+    path = tmp_path / f"step.{suffix}"
+    charts.draw_roofline(found, path)
+    head = path.read_bytes()[:400]
+    assert {"png": b"PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in path.read_bytes()[:2000], head
+
+
+def test_the_picture_says_what_its_axes_and_areas_are(tmp_path, step):
+    """Units on both, roofs with their figures, the title; the longest launch is the largest."""
+    found = rooflines.read_roofline([step], label="a step & more", **PEAKS)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        charts.draw_roofline(found, tmp_path / "step.svg")
+    text = (tmp_path / "step.svg").read_text()
+    longest = found.export.work["seconds"].max()
+    for words in (
+        "arithmetic intensity (FLOP/byte)", "performance (TFLOP/s)", "peak 10 TFLOP/s",
+        "1000 GB/s", "a step &amp; more", "26 others", "area: time", f">{1e3 * longest:.3g} ms<",
+        " us or less<",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_nothing_to_draw_is_still_a_picture(tmp_path):
+    """A kernel without FLOPs has no place on a logarithmic axis; the roofs stand."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "copy")])
+    found = rooflines.read_roofline([path], **PEAKS)
+    charts.draw_roofline(found, tmp_path / "k.png")
+    assert imread(tmp_path / "k.png").std() > 0
+    assert "1 launch without FLOPs: not in the picture" in found.text()
+
+
+def test_marks_differ_by_name_and_a_paper_has_its_size(tmp_path, step):
+    """Black and white prints and colour-blind readers; the bandwidth stands along its roof."""
+    found = rooflines.read_roofline([step], **PEAKS)
+    figure = Figure()
+    charts.fill_roofline(figure, found, found.pieces)
+    (legend,) = figure.legends
+    shapes = {mark.get_paths()[0].vertices.tobytes() for mark in legend.legend_handles}
+    assert len(shapes) == len(legend.legend_handles)
+    figure.draw_without_rendering()
+    (bandwidth,) = (text for text in figure.axes[0].texts if "GB/s" in text.get_text())
+    assert 10 < bandwidth.get_rotation() < 80
+    charts.draw_roofline(found, tmp_path / "x.svg", look=Look(3.5, 4, 7))
+    assert 'width="252pt" height="288pt"' in (tmp_path / "x.svg").read_text()
