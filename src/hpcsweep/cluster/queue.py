@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcsweep import messages
+from hpcsweep import files, messages
 from hpcsweep.cluster import doctor, launcher_to_slurm, logs, slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, bad_nodes, journal, profile_checks
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
@@ -20,14 +20,14 @@ from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
 from hpcsweep.errors import Refused, SchedulerError, UsageError
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store import ledger, locks
+from hpcsweep.store import attempt, ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
-from hpcsweep.store.jobs_file import Cancelled
+from hpcsweep.store.jobs_file import LOST, Cancelled, Over
 
 
 def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
     """Ask what became of what was sent before, also where sbatch's answer was lost."""
-    for line in journal.settle(sweep_dir.submissions()):
+    for line in settle(sweep_dir.submissions()):
         messages.note(line)
     answer = journal.ask_slurm(sweep_dir.submissions())
     if answer.mute:
@@ -37,10 +37,56 @@ def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
     return answer
 
 
+def settle(submissions: Sequence[SubmissionDir]) -> Iterator[str]:
+    """Look in the queue for arrays for which sbatch's answer was lost; yield messages.
+
+    An array is recognised by its working folder, which is its submission's. The caller holds the
+    sweep folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
+    would not list the array here, nothing changes.
+    """
+    journals = [journal.read_journal(submission) for submission in submissions]
+    if not any(sent.uncertain for sent in journals):
+        return
+    client = slurm.this_client()
+    unclear = [sent for sent in journals if sent.uncertain and not sent.is_others(client)]
+    listed = slurm.queue() if unclear else []
+    if isinstance(listed, CouldNotAsk):
+        return
+    for sent in unclear:
+        submission = sent.submission
+        recorded = {slurm.parse_id(array).job for array in sent.arrays}
+        own = {job.id.job or 0 for job in listed if submission.is_at(job.folder)}
+        jobs = own - recorded
+        chunks = len(sent.uncertain)
+        is_known = chunks == len(sent.sending)  # else a damaged line may have said which
+        first = sent.sending.start if is_known else 0
+        what = f"{submission.id}: sbatch's answer was lost; {chunks} chunks"
+        if not jobs:
+            journal.note_not_sent(submission, first)
+            yield f"{what} did not go in"
+        elif is_known:
+            journal.note_array(submission, first, chunks, str(max(jobs)), client)
+            yield f"{what} went in as {max(jobs)}"
+        else:
+            yield f"{what} count as queued while {sorted(jobs)} are in the queue"
+
+
 def fence_off_lost_attempts(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
-    """Stop attempts that may still write rows of points that are about to be sent again."""
+    """Stop attempts that may still write rows of points that are about to be sent again.
+
+    Slurm gave them up, but they may still run, as on a node that lost contact. Those of chunks that
+    the journal does not know are among them: they went in all the same.
+    """
     ledger.fence_off_dead(sweep_dir)
-    journal.fence_off(sweep_dir, answer)
+    for submission in sweep_dir.submissions():
+        if ledger.is_local(submission, submission.manifest_or_none()):
+            continue
+        sent = journal.read_journal(submission)
+        kept = sent.over.keys() | journal.live_chunks(answer, sent)
+        if sent.open_chunks or sent.uncertain:
+            files.see_anew(submission.shards)
+        shards = sweep_dir.shards_of(submission.id)
+        attempt.fence_off(shard for shard in shards if shard.chunk not in kept)
 
 
 def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
@@ -49,8 +95,27 @@ def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
         return ()
     failed = bad_nodes.learn(sweep_dir, answer)
     for submission in sweep_dir.submissions():
-        journal.record_ends(submission, answer)
+        record_ends(submission, answer)
     return failed
+
+
+def record_ends(submission: SubmissionDir, answer: SlurmAnswer) -> None:
+    """Write into the journal how tasks ended, so that Slurm is not asked about them again.
+
+    Tasks that squeue still lists are left out, since a person may requeue them.
+    """
+    sent = journal.read_journal(submission)
+    ends = dict[str, list[int]]()
+    for chunk in sent.open_chunks:
+        verdict = journal.liveness(chunk, sent, answer)
+        job = verdict.job
+        if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
+            continue
+        if job or chunk not in sent.cancelled_at:
+            ends.setdefault(job.state.name if job else LOST, []).append(chunk)
+    if ends:
+        lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
+        submission.append_job(Over(over=lists, at=journal.now()))
 
 
 def check(profile: Profile, folder: Path, cluster: Cluster | CouldNotAsk | None = None) -> None:
@@ -145,7 +210,7 @@ def _cancel_in_slurm(wanted: Sequence[SubmissionDir], not_cancelled: list[str]) 
     """
     if any(journal.read_journal(submission).uncertain for submission in wanted):
         with locks.held(wanted[0].sweep_dir, "hpcsweep cancel"):
-            yield from journal.settle(wanted)
+            yield from settle(wanted)
     answer = journal.ask_slurm(wanted)
     own_chunks: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []

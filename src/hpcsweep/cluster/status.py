@@ -19,10 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from hpcsweep.cluster import chunk_state, slurm, sweep_status
-from hpcsweep.cluster.chunk_state import ChunkStatus
+from hpcsweep.cluster import slurm, sweep_status
 from hpcsweep.cluster.slurm import bad_nodes, journal
-from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
+from hpcsweep.cluster.slurm.journal import ChunkStatus, Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs
@@ -244,7 +243,7 @@ def _add(
     for index, ids in submission.ids.items():
         missing = len({point_id for point_id in ids if point_id not in rows})
         last = newest.get(index)
-        chunk = chunk_state.of_chunk(
+        chunk = journal.state_of(
             index, submission.sent, answer, last, missing=missing, runs_here=runs_here
         )
         failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
@@ -262,7 +261,7 @@ def _add(
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             troubles.setdefault((chunk.state, words), []).append(index)
-        elif chunk.unseen or failed or chunk is chunk_state.UNCERTAIN:
+        elif chunk.unseen or failed or chunk is journal.UNCERTAIN:
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))

@@ -1,21 +1,24 @@
-"""A submission's journal, as `store.jobs_file` keeps it, and what Slurm says of the tasks in it.
+"""A submission's journal, as `store.jobs_file` keeps it, and what became of the chunks in it.
 
 It lists the arrays that went in, which tasks a person cancelled, and how others ended. Where the
 last entry is `Sending`, sbatch's answer was lost (it hung, or this program was killed). Those
-chunks count as live until `settle` has looked for their array in the queue. The state of a chunk,
-by its rows, too, is for `cluster.status` to say.
+chunks count as live until `queue.settle` has looked for their array in the queue.
 
-Which tasks may still write rows: one question goes to each cluster's queue, one to its accounts.
-Squeue decides. What it does not list lives for two minutes since it was sent, or since its attempt
-last gave a sign of life. A wrong verdict costs the time of a chunk, not data: attempts are fenced
-off, and rows ranked. A job id is valid only on the cluster that gave it, and a line of squeue
-counts only for a job that works in the submission's folder. A task that squeue cannot show here (it
-is on another cluster, or other users' jobs are hidden) lives for the time limit of its job.
+**Which tasks may still write rows** (`liveness`): one question goes to each cluster's queue, one
+to its accounts. Squeue decides. What it does not list lives for two minutes since it was sent, or
+since its attempt last gave a sign of life. A wrong verdict costs the time of a chunk, not data:
+attempts are fenced off, and rows ranked. A job id is valid only on the cluster that gave it, and a
+line of squeue counts only for a job that works in the submission's folder. A task that squeue
+cannot show here (it is on another cluster, or other users' jobs are hidden) lives for its job's
+time limit.
+
+**The state of a chunk** (`state_of`): rows come first: a chunk whose points all have one is done,
+whatever Slurm says of its job. Next comes whether its task is live, then how it ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -24,37 +27,58 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import attempt, chunk_file, ledger
-from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
-from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
-from hpcsweep.store.state import AttemptState
+from hpcsweep.store import attempt, chunk_file
+from hpcsweep.store.folders import ShardPath, SubmissionDir
+from hpcsweep.store.jobs_file import (
+    CANCELLED,
+    LOST,
+    Cancelled,
+    Damaged,
+    NotSent,
+    Over,
+    Queued,
+    Sending,
+)
+from hpcsweep.store.state import AttemptState, ChunkState
 
 Task = tuple[int | None, int | None]  # job and index, as in `slurm.JobId.key`
 
 _UNKNOWN_CLIENT: Final = slurm.Client()
-_LONGEST: Final = timedelta(days=30)  # a job whose limit is not known, or that has none
-_KILLED_BY_NOW: Final = timedelta(minutes=2)  # more than any site's KillWait
-_LATE: Final = timedelta(minutes=10)  # for so long a job may live beyond its time limit
-_BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
-_ENDED: Final = frozenset({AttemptState.DONE, AttemptState.REFUSED})  # not to be requeued
-_ELSEWHERE: Final = "REVOKED"  # of a federation's cluster: another one runs it
+# For so long a job counts as live whose limit is not known, or that has none: sites allow days,
+# some a month, and its points must not be measured twice.
+_LONGEST: Final = timedelta(days=30)
+# A cancelled task ends within the site's KillWait, which is 30 s by default, rarely a minute.
+_KILLED_BY_NOW: Final = timedelta(minutes=2)
+# A job may live beyond its time limit: by OverTimeLimit, KillWait and an epilog that takes minutes.
+_LATE: Final = timedelta(minutes=10)
+# An attempt touches its files every 20 s, and NFS may show that a minute late (`store.attempt`).
+_BEATS: Final = timedelta(minutes=2)
+# Attempts that say that they ended are not requeued; one that was stopped may be.
+_ENDED: Final = frozenset({AttemptState.DONE, AttemptState.REFUSED})
+# Slurm's state of a job on a federation's cluster, where another one of them runs it.
+_ELSEWHERE: Final = "REVOKED"
 
 
-@dataclass(frozen=True)
+def _utc() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+@dataclass
 class Journal:
     """The content of a submission's journal: its arrays, and the state of its chunks."""
 
     submission: SubmissionDir
-    arrays: tuple[str, ...]
-    task_of: Mapping[int, Task]
-    over: Mapping[int, str]  # by chunk that is known to be over: Slurm's state, or LOST
-    cancelled_at: Mapping[int, datetime]
-    submitted_at: datetime
+    arrays: list[str] = field(default_factory=list)
+    task_of: dict[int, Task] = field(default_factory=dict)
+    # by chunk that is known to be over: Slurm's state, or LOST
+    over: dict[int, str] = field(default_factory=dict)
+    cancelled_at: dict[int, datetime] = field(default_factory=dict)
+    submitted_at: datetime = field(default_factory=_utc)
     sending: range = range(0)  # chunks for which sbatch's answer was lost
-    uncertain: frozenset[int] = frozenset()  # these, and those that a damaged line may be about
+    # these, and those that a damaged line may be about
+    uncertain: set[int] = field(default_factory=set)
     origin: slurm.Client = _UNKNOWN_CLIENT  # the cluster that took it, and the user
 
     def targets(self, chunks: Iterable[int]) -> list[str]:
@@ -104,61 +128,51 @@ class Journal:
     @cached_property
     def open_chunks(self) -> set[int]:
         """Chunks that may be queued or running, by the journal alone."""
-        now = datetime.now(timezone.utc)
-        gone = {chunk for chunk, at in self.cancelled_at.items() if now - at > _KILLED_BY_NOW}
+        since = _utc() - _KILLED_BY_NOW
+        gone = {chunk for chunk, at in self.cancelled_at.items() if at < since}
         return self.task_of.keys() - self.over.keys() - gone
 
 
 def read_journal(submission: SubmissionDir) -> Journal:
     """Read a submission's journal."""
-    arrays: list[str] = []
-    task_of: dict[int, Task] = {}
-    over: dict[int, str] = {}
-    cancelled_at: dict[int, datetime] = {}
-    submitted_at = datetime.now(timezone.utc)
-    sending = range(0)
+    journal = Journal(submission)
     damaged = False
-    origin = _UNKNOWN_CLIENT
     for entry in submission.read_jobs():
         match entry:
             case Damaged():
                 damaged = True
             case Sending():
-                sending = range(entry.sending, entry.sending + entry.tasks)
-                origin = _origin(entry)
-                submitted_at = min(submitted_at, slurm.moment(entry.at) or submitted_at)
+                journal.sending = range(entry.sending, entry.sending + entry.tasks)
+                _note_origin(journal, entry, entry.at)
             case NotSent():
-                sending = range(0)
+                journal.sending = range(0)
                 damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
             case Queued():
-                sending = range(0)
-                arrays.append(entry.job_id)
+                journal.sending = range(0)
+                journal.arrays.append(entry.job_id)
                 job = slurm.parse_id(entry.job_id).job
                 tasks = ((job, index) for index in range(entry.tasks))
-                task_of |= dict(enumerate(tasks, entry.first_chunk))
-                origin = _origin(entry)
-                submitted_at = min(submitted_at, slurm.moment(entry.submitted_at) or submitted_at)
+                journal.task_of |= dict(enumerate(tasks, entry.first_chunk))
+                _note_origin(journal, entry, entry.submitted_at)
             case Over():
                 for state, chunks in entry.over.items():
-                    over |= dict.fromkeys(slurm.numbers(chunks), state)
+                    journal.over |= dict.fromkeys(slurm.numbers(chunks), state)
             case Cancelled() if at := slurm.moment(entry.at):
-                cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
-    uncertain = _chunks(submission) - task_of.keys() if damaged else {*sending}
-    return Journal(
-        submission, tuple(arrays), task_of, over, cancelled_at, submitted_at, sending,
-        frozenset(uncertain), origin,
-    )  # fmt: skip
+                journal.cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
+    journal.uncertain = {*journal.sending}
+    if damaged:
+        with suppress(ResultsError):
+            journal.uncertain |= dict(chunk_file.read_ids(submission.chunks)).keys()
+        journal.uncertain -= journal.task_of.keys()
+    return journal
 
 
-def _origin(entry: Sending | Queued) -> slurm.Client:
-    return slurm.Client(cluster=entry.cluster, controller=entry.controller, user=entry.user)
-
-
-def _chunks(submission: SubmissionDir) -> set[int]:
-    chunks: set[int] = set()
-    with suppress(ResultsError):
-        chunks.update(chunk for chunk, _ids in chunk_file.read_ids(submission.chunks))
-    return chunks
+def _note_origin(journal: Journal, entry: Sending | Queued, at: str) -> None:
+    """Keep which cluster took an array, and when the first one was sent."""
+    journal.origin = slurm.Client(
+        cluster=entry.cluster, controller=entry.controller, user=entry.user
+    )
+    journal.submitted_at = min(journal.submitted_at, slurm.moment(at) or journal.submitted_at)
 
 
 def note_sending(submission: SubmissionDir, first: int, tasks: int, client: slurm.Client) -> None:
@@ -182,7 +196,7 @@ def note_not_sent(submission: SubmissionDir, first_chunk: int) -> None:
 
 def now() -> str:
     """Return the time as journals keep it."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return _utc().isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True)
@@ -261,13 +275,6 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     return _by_signs(chunk, journal, why, _BEATS if would_be_listed else None)
 
 
-def liveness_of_unanswered(journal: Journal, answer: SlurmAnswer) -> Liveness:
-    """Say whether chunks may be live whose entry in the journal is incomplete or damaged."""
-    if journal.is_others(answer.client):
-        return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place}")
-    return Liveness(live=True)
-
-
 def _by_signs(
     chunk: int | None,
     journal: Journal,
@@ -287,84 +294,125 @@ def _by_signs(
     sent = journal.submitted_at.timestamp()
     limit = allowed or journal.time_limit + _LATE
     left = limit.total_seconds() - attempt.silence(journal.submission.path, signs, sent)
-    until = datetime.now(timezone.utc) + timedelta(seconds=left)
+    until = _utc() + timedelta(seconds=left)
     return Liveness(live=left > 0, why=why, until=f"{until:%Y-%m-%dT%H:%MZ}", elsewhere=elsewhere)
 
 
 def live_chunks(answer: SlurmAnswer, journal: Journal) -> set[int]:
     """Return the chunks of a submission that may still write rows."""
-    live = {chunk for chunk in journal.open_chunks if liveness(chunk, journal, answer).live}
-    if journal.uncertain and liveness_of_unanswered(journal, answer).live:
-        live |= journal.uncertain
+    live = set[int]()
+    for chunk in journal.open_chunks:
+        if liveness(chunk, journal, answer).live:
+            live.add(chunk)
+    if journal.uncertain:
+        why = f"sbatch's answer was lost on {journal.place}"
+        # here the queue will tell, and until then they count as live
+        if not journal.is_others(answer.client) or _by_signs(None, journal, why).live:
+            live |= journal.uncertain
     return live
 
 
-def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
-    """Look in the queue for arrays for which sbatch's answer was lost; yield messages.
+@dataclass(frozen=True)
+class ChunkStatus:
+    """The state of a chunk, the reason, and what to change if its job can never start."""
 
-    An array is recognised by its working folder, which is its submission's. The caller holds the
-    sweep folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
-    would not list the array here, nothing changes.
+    state: ChunkState
+    why: str = ""
+    to_change: str = ""
+    unseen: bool = False  # this squeue does not show its job; `why` says where to ask
+
+
+UNCERTAIN: Final = ChunkStatus(
+    ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out"
+)
+_UNSENT: Final = ChunkStatus(
+    ChunkState.UNSENT, "a limit on submitted jobs was reached; submit again"
+)
+
+
+def state_of(  # noqa: PLR0913 - each source of evidence
+    chunk: int,
+    journal: Journal,
+    answer: SlurmAnswer,
+    newest: ShardPath | None,
+    *,
+    missing: int = 1,
+    runs_here: bool | None = None,
+) -> ChunkStatus:
+    """Return the state of a chunk of which `missing` points lack rows.
+
+    `newest` is its latest attempt. `runs_here` is None for a submission to Slurm, else whether the
+    local submission runs.
     """
-    unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
-    if not unclear:
-        return
-    client = slurm.this_client()
-    unclear = [journal for journal in unclear if not journal.is_others(client)]
-    listed = slurm.queue() if unclear else []
-    if isinstance(listed, slurm.CouldNotAsk):
-        return
-    for journal in unclear:
-        submission = journal.submission
-        recorded = {slurm.parse_id(array).job for array in journal.arrays}
-        own = {job.id.job or 0 for job in listed if submission.is_at(job.folder)}
-        jobs = own - recorded
-        chunks = len(journal.uncertain)
-        is_known = chunks == len(journal.sending)  # else a damaged line may have said which
-        first = journal.sending.start if is_known else 0
-        what = f"{submission.id}: sbatch's answer was lost; {chunks} chunks"
-        if not jobs:
-            note_not_sent(submission, first)
-            yield f"{what} did not go in"
-        elif is_known:
-            note_array(submission, first, chunks, str(max(jobs)), client)
-            yield f"{what} went in as {max(jobs)}"
-        else:
-            yield f"{what} count as queued while {sorted(jobs)} are in the queue"
+    if not missing:
+        return ChunkStatus(ChunkState.DONE)
+    if runs_here is not None:
+        record = attempt.read_record(newest)
+        if record and record.state is AttemptState.REFUSED:
+            return ChunkStatus(ChunkState.FAILED, record.reason)
+        stopped = ChunkStatus(ChunkState.STOPPED, "submit again to continue")
+        return ChunkStatus(_running_or_pending(newest)) if runs_here else stopped
+    if chunk not in journal.task_of:
+        return UNCERTAIN if chunk in journal.uncertain else _UNSENT
+    verdict = liveness(chunk, journal, answer)
+    if chunk in journal.open_chunks and verdict.live:
+        return _live(verdict.job, newest) if verdict.job else _unseen(verdict, newest)
+    return _ended(chunk, journal, verdict.job, newest)
 
 
-def record_ends(submission: SubmissionDir, answer: SlurmAnswer) -> None:
-    """Write into the journal how tasks ended, so that Slurm is not asked about them again.
+def _ended(
+    chunk: int, journal: Journal, job: slurm.JobState | None, newest: ShardPath | None
+) -> ChunkStatus:
+    if chunk in journal.cancelled_at:
+        return ChunkStatus(ChunkState.CANCELLED, "by `hpcsweep cancel`; submit again to continue")
+    state = job.state if job is not None and job.state.over else None
+    name = journal.over.get(chunk)
+    if state is None and name not in {None, LOST, CANCELLED}:
+        state = slurm.state_of(str(name))
+    record = attempt.read_record(newest)
+    if record and record.state is AttemptState.REFUSED:
+        return ChunkStatus(_state_of(state) if state else ChunkState.FAILED, record.reason)
+    if record and record.state is AttemptState.DONE and record.reason == attempt.LEFT_TO_OTHERS:
+        return ChunkStatus(ChunkState.DONE, record.reason)
+    if state:
+        why = f"{state.name}: {state.says}"
+        if job and job.exit_code and state.name == "FAILED":
+            why = f"{why} ({job.exit_code})"
+        return ChunkStatus(_state_of(state), why)
+    if record and record.state is AttemptState.STOPPED:
+        why = "; ".join(filter(None, (record.reason, "submit again to continue")))
+        return ChunkStatus(ChunkState.STOPPED, why)
+    return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
 
-    Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
-    the sweep folder's lock.
-    """
-    journal = read_journal(submission)
-    ends = dict[str, list[int]]()
-    for chunk in journal.open_chunks:
-        verdict = liveness(chunk, journal, answer)
-        job = verdict.job
-        if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
-            continue
-        if job or chunk not in journal.cancelled_at:
-            ends.setdefault(job.state.name if job else LOST, []).append(chunk)
-    if ends:
-        lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
-        submission.append_job(Over(over=lists, at=now()))
+
+def _running_or_pending(newest: ShardPath | None) -> ChunkState:
+    record = attempt.read_record(newest)
+    runs = record is not None and record.state is AttemptState.RUNNING
+    return ChunkState.RUNNING if runs else ChunkState.PENDING
 
 
-def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
-    """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
+def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
+    state = _state_of(job.state)
+    if state is ChunkState.UNKNOWN:
+        return ChunkStatus(state, f"Slurm says {job.state.name}")
+    if state is ChunkState.PENDING and newest is not None:  # Slurm calls a requeued job pending
+        state = ChunkState.REQUEUED
+    to_change = "" if state is ChunkState.RUNNING else slurm.in_vain(job.reason)
+    return ChunkStatus(state, job.reason, to_change)
 
-    Those of chunks that the journal does not know are among them: they went in all the same. Their
-    points are about to be sent again. The caller holds the sweep folder's lock.
-    """
-    for submission in sweep_dir.submissions():
-        if ledger.is_local(submission, submission.manifest_or_none()):
-            continue
-        journal = read_journal(submission)
-        kept = journal.over.keys() | live_chunks(answer, journal)
-        if journal.open_chunks or journal.uncertain:
-            files.see_anew(submission.shards)
-        shards = sweep_dir.shards_of(submission.id)
-        attempt.fence_off(shard for shard in shards if shard.chunk not in kept)
+
+def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
+    """Return the state of a chunk that may be live, and that this squeue does not show."""
+    if not verdict.until:
+        return ChunkStatus(ChunkState.UNKNOWN, verdict.why)
+    if verdict.elsewhere:
+        state = _running_or_pending(newest)
+        doing = "runs" if state is ChunkState.RUNNING else "queued"
+        return ChunkStatus(state, f"{doing} {verdict.why}", unseen=True)
+    why = f"{verdict.why}; counts as live until {verdict.until}"
+    return ChunkStatus(ChunkState.MAYBE_LOST, why, unseen=True)
+
+
+def _state_of(state: slurm.State) -> ChunkState:
+    """Translate Slurm's state; a job that completed without all its rows has failed."""
+    return ChunkState.FAILED if state.meaning is ChunkState.DONE else state.meaning

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import chunk_state, queue, slurm
+from hpcsweep.cluster import queue, slurm
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt
@@ -73,11 +73,11 @@ class Site:
             os.utime(path, (time.time() - ago,) * 2)
         return shard
 
-    def chunk(self, number: int = 0) -> chunk_state.ChunkStatus:
+    def chunk(self, number: int = 0) -> journal.ChunkStatus:
         """Return the state of a chunk, as Slurm is asked now."""
         answer = journal.ask_slurm([self.submission])
         known = journal.read_journal(self.submission)
-        return chunk_state.of_chunk(number, known, answer, known.newest.get(number))
+        return journal.state_of(number, known, answer, known.newest.get(number))
 
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
@@ -85,7 +85,7 @@ class Site:
         live = bool(answer.live_chunks_of(self.submission))
         shown = self.chunk()
         assert shown.state.live is live, shown
-        journal.fence_off(self.submission.sweep_dir, answer)
+        queue.fence_off_lost_attempts(self.submission.sweep_dir, answer)
         shard = ShardPath(self.submission.shards, 0, 0)
         assert not (live and shard.next_attempt().overall.exists())
         return live
@@ -127,7 +127,7 @@ def test_what_nobody_lists_is_lost_only_after_a_grace_time(site: Site):
     site.attempt(10)
     assert site.chunk().state == "lost?"
     site.attempt(DAY, "refused", "wrong device")
-    assert site.chunk() == chunk_state.ChunkStatus(ChunkState.FAILED, "wrong device")
+    assert site.chunk() == journal.ChunkStatus(ChunkState.FAILED, "wrong device")
     assert site.chunk(1).state == "unsent"
 
 
@@ -146,7 +146,7 @@ def test_a_journal_that_knows_all_is_asked_instead_of_slurm(site: Site):
     site.program("sacct", f"printf '{site.account('NODE_FAIL')}{site.account('FAILED')}'")
     answer = journal.ask_slurm([site.submission])
     assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
-    journal.record_ends(site.submission, answer)
+    queue.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {0: "FAILED"}
     for name in ("squeue", "sacct"):
         site.program(name, "echo nonsense")
@@ -289,14 +289,14 @@ def test_another_clusters_number_is_never_looked_up_here(
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
     answer = journal.ask_slurm([site.submission])
-    journal.record_ends(site.submission, answer)
+    queue.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
     lines = queue.cancel(site.submission.sweep_dir, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
         list(lines)
     assert not (site.bin / "cancelled").exists()
     name = OTHERS[origin]["cluster"]
-    shown = chunk_state.of_chunk(0, journal.read_journal(site.submission), answer, None)
+    shown = journal.state_of(0, journal.read_journal(site.submission), answer, None)
     assert shown.why.startswith(f"queued on cluster {name}")
     assert shown.why.endswith(": ask there")
 
@@ -320,7 +320,7 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(site: Site, na
     """Another cluster's queue, or another user's, says nothing of it."""
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **OTHERS[name]))
     site.program("squeue", "")
-    assert list(journal.settle([site.submission])) == []
+    assert list(queue.settle([site.submission])) == []
     assert journal.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
 
 
@@ -341,7 +341,7 @@ def test_an_array_did_not_go_in_where_squeue_says_so(site: Site, squeue: str, to
     for word, row in rows.items():
         squeue = squeue.replace(word, row)
     site.program("squeue", squeue)
-    assert [told in line for line in journal.settle([site.submission])] == [True] * bool(told)
+    assert [told in line for line in queue.settle([site.submission])] == [True] * bool(told)
     live = journal.ask_slurm([site.submission]).live_chunks_of(site.submission)
     assert live == (set() if told == "did not go in" else {0})
 
