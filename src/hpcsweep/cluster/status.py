@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from typing import Final
 
 from hpcsweep.cluster import slurm, sweep_status
 from hpcsweep.cluster.slurm import bad_nodes, journal
-from hpcsweep.cluster.slurm.journal import ChunkStatus, Journal, SlurmAnswer
+from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs
@@ -36,8 +36,11 @@ from hpcsweep.text import count, printable
 # Between two looks of `--watch`: here only files are read; slurmctld has better things to do.
 _WATCH_SECONDS: Final = 2.0
 _WATCH_SLURM_SECONDS: Final = 10.0
-_PACE_ROWS: Final = 30  # the latest: networks and sizes come one after the other
-_FEW_ROWS: Final = 3  # fewer say too little about the others
+# The pace is that of the latest rows: networks and sizes come one after the other, so that earlier
+# ones took other times.
+_PACE_ROWS: Final = 30
+# From fewer rows nothing is said of the others, of which they may be no example.
+_FEW_ROWS: Final = 3
 # Without a row for so long, or for so many times what a point took, the pace is not that of now.
 _PACE_SECONDS: Final = 300.0
 _PACE_POINTS: Final = 3.0
@@ -81,23 +84,18 @@ class _Submission:
     rows: dict[str, PointStatus]  # status by point, of this submission only
     latest: dict[int, list[bytes]]  # by chunk: header and last rows of its newest attempt
     doubts: dict[str, str]  # by point with status ok: why its row is not valid
-    attempts: list[ShardPath]
-    rowless: list[ShardPath]
+    attempts: dict[ShardPath, list[tuple[str, PointStatus]]]  # with point and status of their rows
 
     @property
     def label(self) -> str:
         kind = " (profiled)" if self.manifest.is_profiled else ""
         return f"{self.manifest.profile}{kind}"
 
-    def taken(self) -> Iterable[tuple[str, PointStatus]]:
+    def taken(self) -> list[tuple[str, PointStatus]]:
         """Return the rows that count: profiled points of a profiled submission, else the others."""
-        profiled = self.manifest.is_profiled
-        rows = self.rows
-        if not profiled and PointStatus.PROFILED not in rows.values():
-            return rows.items()
         counting = []
-        for point, status in rows.items():
-            if (status is PointStatus.PROFILED) is profiled:
+        for point, status in self.rows.items():
+            if (status is PointStatus.PROFILED) is self.manifest.is_profiled:
                 counting.append((point, status))
         return counting
 
@@ -106,8 +104,7 @@ class _Submission:
         """Whether chunks lack rows whose tasks may be in Slurm's queue."""
         if not self.sent.open_chunks:  # which is less to look through than the points
             return False
-        points = chain.from_iterable(self.ids.values())
-        return any(point not in self.rows for point in points)
+        return not self.rows.keys() >= {*chain.from_iterable(self.ids.values())}
 
 
 def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
@@ -115,28 +112,26 @@ def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
     problems = sweep_dir.closed()
     for folder in sweep_dir.submissions():
         problems += folder.journal_damage()
-        keys_of: dict[ShardPath, list[tuple[str, PointStatus]]] = {}
+        attempts: dict[ShardPath, list[tuple[str, PointStatus]]] = {}
         doubts: dict[str, str] = {}
         latest: dict[int, list[bytes]] = {}
         try:
             manifest = folder.read_manifest()
             ids = dict(chunk_file.read_ids(folder.chunks))
-            attempts = sweep_dir.shards_of(folder.id)
-            for shard in attempts:
+            for shard in sweep_dir.shards_of(folder.id):
                 lines = complete_lines(shard.overall)
-                keys = keys_of[shard] = []
+                attempts[shard] = []
                 for row in rows_in(lines, outcomes.DOUBTS):
-                    keys.append((row["point_id"], row["status"]))
+                    attempts[shard].append((row["point_id"], row["status"]))
                     if row["status"] is PointStatus.OK:
                         doubts[row["point_id"]] = outcomes.doubts_of(row)
                 latest[shard.chunk] = [*lines[:1], *lines[1:][-_PACE_ROWS:]]
         except ResultsError as error:
             problems.append(str(error))
             continue
-        rows = best(chain.from_iterable(keys_of.values()))
-        rowless = [shard for shard, keys in keys_of.items() if not keys]
+        rows = best(chain.from_iterable(attempts.values()))
         sent = journal.read_journal(folder)
-        own = _Submission(folder, manifest, sent, ids, rows, latest, doubts, attempts, rowless)
+        own = _Submission(folder, manifest, sent, ids, rows, latest, doubts, attempts)
         submissions.append(own)
     return submissions, problems
 
@@ -161,7 +156,7 @@ def _sweep(
     until = list[AdaptiveRun]()
     rowless = list[ShardPath]()
     for submission in submissions:
-        rowless += submission.rowless
+        rowless += [shard for shard, rows in submission.attempts.items() if not rows]
     try:
         avoided = bad_nodes.current(sweep_dir, answer, rowless)
         until = [*rounds.read_rounds(sweep_dir).values()]
@@ -247,16 +242,20 @@ def _add(
             index, submission.sent, answer, last, missing=missing, runs_here=runs_here
         )
         failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
+        done = f"{len(ids) - missing} of {count(len(ids), 'point')} done"
         if chunk.state.live:
-            is_running = chunk.state is ChunkState.RUNNING
-            pace = points_per_second(last, submission.latest.get(index, [])) if is_running else 0.0
-            _add_live(profile, chunk, pace, len(ids), missing)
-            if chunk.state in {ChunkState.RUNNING, ChunkState.SUSPENDED}:
-                does = "runs" if is_running else "is suspended"
-                done = f"{len(ids) - missing} of {count(len(ids), 'point')}"
-                profile.at_work.append(f"{submission.dir.id}:{index} {does}, {done} done")
+            profile.live += missing
         elif missing and settled.issuperset(ids):
             continue
+        if chunk.state is ChunkState.RUNNING:
+            profile.running_points += len(ids)
+            profile.running_done += len(ids) - missing
+            profile.pace += points_per_second(last, submission.latest.get(index, []))
+            profile.at_work.append(f"{submission.dir.id}:{index} runs, {done}")
+        elif chunk.state.live and chunk.why:
+            profile.reasons[chunk.why] += 1
+        if chunk.state is ChunkState.SUSPENDED:
+            profile.at_work.append(f"{submission.dir.id}:{index} is suspended, {done}")
         profile.chunks[chunk.state] += 1
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
@@ -265,18 +264,6 @@ def _add(
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))
-
-
-def _add_live(
-    profile: ProfileStatus, chunk: ChunkStatus, pace: float, points: int, missing: int
-) -> None:
-    profile.live += missing
-    if chunk.state is ChunkState.RUNNING:
-        profile.running_points += points
-        profile.running_done += points - missing
-        profile.pace += pace
-    elif chunk.why:
-        profile.reasons[chunk.why] += 1
 
 
 def points_per_second(shard: ShardPath | None, lines: list[bytes]) -> float:

@@ -101,14 +101,10 @@ class JobTime:
         self._settings = settings
         self._usual = chunk.seconds / max(len(chunk.points), 1)
         self._slowest = 0.0
-        self._began = time.time()
-        self._worker_ready_at = math.inf
+        self.began = time.time()
+        self.worker_ready_at = math.inf  # since then a point has the time
         self.end = _deadline() - settings.kill_wait  # of measuring
         self.rows = 0
-
-    def worker_is_ready(self) -> None:
-        """Note the start of a worker, which is no time of a point."""
-        self._worker_ready_at = time.time()
 
     def has_row(self, wall: float) -> None:
         """Note a point that took `wall` seconds."""
@@ -132,18 +128,13 @@ class JobTime:
 
     def taken(self, since: float) -> float:
         """Return the seconds that a point had since a moment, without the start of its worker."""
-        return time.time() - max(since, self._worker_ready_at)
+        return time.time() - max(since, self.worker_ready_at)
 
-    def is_up(self, *, warned: bool) -> bool:
-        """Say whether the job ends now; `warned`: by a signal ahead of its limit."""
-        return time.time() >= self._cut(warned=warned)
+    def cut(self, *, warned: bool) -> float:
+        """Return from when on a point that has no result was cut short by the job's end.
 
-    def was_whole(self, seconds: float, *, warned: bool) -> bool:
-        """Say whether a point had a job for itself, and not others, or the start of a worker."""
-        return not self.rows and seconds >= (self._cut(warned=warned) - self._began) / 2
-
-    def _cut(self, *, warned: bool) -> float:
-        """Return from when on a point that has no result was cut short by the job's end."""
+        `warned`: by a signal ahead of its limit.
+        """
         if not warned:
             return self.end - _END_SECONDS
         lead = self._settings.signal_lead + _SIGNAL_EARLY_SECONDS

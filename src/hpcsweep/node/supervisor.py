@@ -295,10 +295,11 @@ class Attempt:
         outcome = self._care.outcome_of(point, self._tries, limit, self._time.end)
         took = self._time.taken(began)
         done = outcome and (outcome.status is not PointStatus.TIMEOUT or took >= limit)
-        warned = "USR" in self._stop.reason
-        if done or self._stop.orphaned or not self._time.is_up(warned=warned):
+        cut = self._time.cut(warned="USR" in self._stop.reason)
+        if done or self._stop.orphaned or time.time() < cut:
             return outcome
-        if not self._time.was_whole(took, warned=warned):
+        # it had no job for itself if others had rows, or a worker took half of the time to start
+        if self._time.rows or took < (cut - self._time.began) / 2:
             self._stop.because(todo.TIME_IS_UP)
             return None
         why = (
@@ -337,7 +338,7 @@ class Attempt:
         return row
 
     def _note_machine(self, machine: Mapping[str, Any]) -> None:
-        self._time.worker_is_ready()
+        self._time.worker_ready_at = time.time()
         if not self._machine:  # all workers of an attempt have the same
             self._set_machine(machine)
             self._write_env(AttemptState.RUNNING, "")
