@@ -52,7 +52,7 @@ def rounds(table: pd.DataFrame, target: float, seed: int = 0) -> pd.DataFrame:
             for name in plan.points:
                 again = chance.normal(0, spread[name]) if name in times else 0.0
                 times.setdefault(name, []).append(ms[name] * (1 + again))
-            done.append(Round(points=tuple(one.point_id for one in plan.new)))
+            done.append(Round(points=tuple(plan.new)))
         wrong = _wrong(group, times, ms)
         found.append({
             "group": group.name, "device": rows["device"].iloc[0], "sizes": len(times),

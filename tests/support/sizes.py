@@ -98,7 +98,7 @@ class Measuring:
         by_id = {point.point_id: point for group in self.groups for point in group.points}
         while (plan := self.plan()).points and most > 0:
             if plan.new:
-                self.rounds.append(Round(points=tuple(one.point_id for one in plan.new)))
+                self.rounds.append(Round(points=tuple(plan.new)))
             for point_id in plan.points[:most]:
                 point = by_id[point_id]
                 self.rows[point_id] += 1

@@ -108,8 +108,8 @@ def test_killed_in_a_round_it_goes_on(desk: Desk):
     # its supervisor ends when it notices
     wait_for("whole round", lambda: until(desk), enough=lambda told: told.returncode == 0)
     known = rounds.read_rounds(desk.sweep())["cpu"].rounds
-    assert [len(one.points) for one in known] == [14, 4]
-    assert len({row["point_id"] for row in desk.rows()}) == 18
+    assert [len(one.points) for one in known] == [14, 6]
+    assert len({row["point_id"] for row in desk.rows()}) == 20
 
 
 def test_the_budget_ends_it_and_the_same_command_measures_nothing_more(desk: Desk):

@@ -38,7 +38,7 @@ from hpcsweep.text import aligned, count
 
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
 _ASK_SECONDS: Final = 10.0  # slurmctld has better things to do
-_SHOWN: Final = 20  # groups
+_SHOWN: Final = 20  # groups: what fits a screen
 # why a group has ended, the worst first, and what to do about it
 _NEXT: Final = {
     Why.INVALID: "when some of them have valid rows, the same command goes on",
@@ -161,7 +161,7 @@ def _with(until: AdaptiveRun, plan: NextRound) -> AdaptiveRun:
     if done and plan.error is not None:
         done = (*done[:-1], replace(done[-1], error=plan.error, held_out=plan.held_out))
     if plan.new:
-        new = Round(points=tuple(point.point_id for point in plan.new))
+        new = Round(points=tuple(plan.new))
         return replace(until, rounds=(*done, new), outcome="")
     return replace(until, rounds=done, outcome=_worst(plan.why.values()).says)
 
@@ -239,18 +239,18 @@ def filled(name: str, judged: Judged, known: Known) -> Iterator[Mapping[str, Any
             yield unmeasured.row(point, Basis.LINES, *said[point.point_id], unmeasured.PREDICTED)
 
 
-def _worst(reasons: Iterable[Why]) -> Why:
-    return min(reasons, key=[*_NEXT].index, default=Why.COMPLETE)
-
-
 def _missed(plan: NextRound, known: Known) -> list[Judged]:
     """Return the groups whose points are predicted worse than was asked, or nobody knows how."""
-    return [
-        judged
-        for judged in plan.judged
-        if plan.why.get(judged.group.name) is not Why.REACHED
-        and not known.done.issuperset(judged.group.ids)
-    ]
+    missed = []
+    for judged in plan.judged:
+        is_whole = known.done.issuperset(judged.group.ids)
+        if plan.why[judged.group.name] is not Why.REACHED and not is_whole:
+            missed.append(judged)
+    return missed
+
+
+def _worst(reasons: Iterable[Why]) -> Why:
+    return min(reasons, key=[*_NEXT].index)
 
 
 def _summary(
@@ -263,7 +263,7 @@ def _summary(
         f"({known.seconds / 3600:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
     )
     heads = ("group", "measured", "mean error", "over", "90 % interval", "")
-    rows = [heads, *(_row(judged, _why(plan, judged)) for judged in every[:_SHOWN])]
+    rows = [heads, *(_row(judged, plan) for judged in every[:_SHOWN])]
     yield from (f"  {line}" for line in aligned(rows))
     if len(every) > _SHOWN:
         yield f"  and {count(len(every) - _SHOWN, 'group')} more"
@@ -278,25 +278,24 @@ def _summary(
         yield f"  without a time, since {why}: {count(len(larger), 'point')}"
     missed = _missed(plan, known)
     if missed:
-        why = _worst(_why(plan, judged) for judged in missed)
-        yield f"  target missed in {len(missed):,} of {count(len(every), 'group')}; {_NEXT[why]}"
+        worst = _worst(plan.why[judged.group.name] for judged in missed)
+        yield f"  target missed in {len(missed):,} of {count(len(every), 'group')}; {_NEXT[worst]}"
     unknown = until.of - len(known.done) - predicted
     if unknown:
         yield f"  without a time, and with none to predict it from: {count(unknown, 'point')}"
     yield f"  {count(predicted, 'point')} predicted, the others as measured:"
 
 
-def _why(plan: NextRound, judged: Judged) -> Why:
-    return plan.why.get(judged.group.name, Why.COMPLETE)
-
-
-def _row(judged: Judged, why: Why) -> tuple[str, ...]:
+def _row(judged: Judged, plan: NextRound) -> tuple[str, ...]:
     error = "not known" if judged.error is None else f"{100 * judged.error:.1f} %"
+    interval = f"a factor of {judged.width.total:.2f}"
+    if judged.width.is_guess:
+        interval += ", a guess"
     return (
         judged.group.name,
         f"{judged.measured:,} of {len(judged.group.points):,}",
         error,
         count(len(judged.errors), "point"),
-        f"a factor of {judged.width.total:.2f}{', a guess' if judged.width.is_guess else ''}",
-        why.says,
+        interval,
+        plan.why[judged.group.name].says,
     )
