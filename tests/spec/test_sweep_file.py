@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.errors import SpecError
-from hpcsweep.spec import lookup, sweep_file, sweep_keys
+from hpcsweep.spec import lookup, sweep_file
 from hpcsweep.spec.expansion import expand
 
 if TYPE_CHECKING:
@@ -491,7 +491,7 @@ def test_other_workloads_have_no_command(tmp_path):
 
 def test_an_editor_takes_any_axis_of_a_command_alone():
     """The JSON Schema knows the axes of all other workloads."""
-    schema = json.loads(sweep_keys.schema())
+    schema = json.loads(sweep_file.schema())
     assert schema["if"] == {"properties": {"workload": {"const": "command"}}}
     assert "$ref" in schema["else"]["properties"]["axes"]
     assert "$ref" not in schema["properties"]["axes"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
-    from hpcsweep.spec.sweep_keys import SweepFile
+    from hpcsweep.spec.sweep_file import SweepFile
 
     Loc = tuple[str | int, ...]
 
