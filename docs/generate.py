@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from hpcsweep import errors
-from hpcsweep.catalog import ALGORITHMS, AXES, COMMAND, INJECTIONS, SETTINGS, WORKLOADS, short_table
+from hpcsweep.catalog import ALGORITHMS, AXES, COMMAND, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.models import MODELS
@@ -226,23 +226,23 @@ _OF_POINTS = {column.name: column for column in (*records.OVERALL, *records.COLL
 
 def overall_columns() -> str:
     """Return the columns that people read, which stand in overall.csv, in their order."""
-    names = (*short_table.SEED, *short_table.READ)
+    names = (*records.SEED, *records.READ)
     return _columns(_OF_POINTS[name] for name in names)
 
 
 def detail_columns() -> str:
     """Return the columns of details.csv, a table per group."""
-    return _grouped(_OF_POINTS[name] for name in short_table.DETAILS if name not in AXES)
+    return _grouped(_OF_POINTS[name] for name in records.DETAILS if name not in AXES)
 
 
 def detail_axes() -> str:
     """Return the axes that are columns of details.csv where all rows have their default."""
-    return ", ".join(f"`{name}`" for name in short_table.DETAILS if name in AXES) + ".\n"
+    return ", ".join(f"`{name}`" for name in records.DETAILS if name in AXES) + ".\n"
 
 
 def layer_columns() -> str:
     """Return the columns of layers.csv: those of points by name, its own with their meaning."""
-    every = (*records.LAYERS, *(_OF_POINTS[name] for name in short_table.OF_POINT))
+    every = (*records.LAYERS, *(_OF_POINTS[name] for name in records.OF_POINT))
     known = {column.name: column.doc for column in _OF_POINTS.values()}
     same = [column for column in every if known.get(column.name) == column.doc]
     names = ", ".join(f"`{column.name}`" for column in same)

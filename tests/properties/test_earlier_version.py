@@ -15,18 +15,20 @@ import pytest
 
 import hpcsweep
 import resultsfolder
-from hpcsweep.catalog import short_table
 from hpcsweep.catalog.columns import (
     COLLECTED,
     COMMIT,
+    FROZEN,
     LAYER_COLUMNS,
     LAYERS,
     MERGED_COLUMNS,
+    OF_POINT,
     OVERALL,
     OWN,
     SAMPLES,
     SCHEMA_VERSION,
 )
+from hpcsweep.catalog.columns import kinds as every_kind
 from hpcsweep.catalog.record import packaged
 from hpcsweep.store import chunk_file
 from hpcsweep.store.collect.collector import collect
@@ -80,13 +82,13 @@ def measured_now(sweep_dir: SweepDir, points: tuple[Point, ...]) -> None:
 
 def test_the_frozen_columns_are_those_of_that_version() -> None:
     """The same kinds as today, where they are known today: old cells mean what they meant."""
-    frozen = packaged(short_table.FROZEN)
+    frozen = packaged(FROZEN)
     today = {"overall": (*OVERALL, *COLLECTED), "layers": LAYERS, "samples": SAMPLES}
     for table, columns in today.items():
         kinds = {row["column"]: row["kind"] for row in frozen if row["table"] == table}
         assert [*kinds] == [*rows_of(EARLIER / f"{table}.csv")[0]]
         assert {c.name: c.kind for c in columns if c.name in kinds}.items() <= kinds.items()
-        assert kinds.keys() <= short_table.kinds().keys()
+        assert kinds.keys() <= every_kind().keys()
 
 
 def test_its_tables_are_read_without_its_shards(old: SweepDir) -> None:
@@ -96,7 +98,7 @@ def test_its_tables_are_read_without_its_shards(old: SweepDir) -> None:
     # what commands say has columns of its own names
     assert list(results.overall) == [name for name in MERGED_COLUMNS if name not in OWN]
     assert len(results.overall) == 4
-    assert list(results.layers) == [*LAYER_COLUMNS, *short_table.OF_POINT]
+    assert list(results.layers) == [*LAYER_COLUMNS, *OF_POINT]
     assert results.layers["valid"].isna().all()
     assert "alexnet" in Desk(old.path.parent.parent).run("report", "old").stdout
 
@@ -111,9 +113,9 @@ def test_its_shards_give_the_same_rows(old: SweepDir) -> None:
     assert len(rows_of(old.overall)[0]) < 40
     assert not rows_of(old.details)[0].keys() & {"energy_j", "val_accuracy_after"}
     worth = {row["point_id"]: (row["valid"], row["flags"], row["visit"]) for row in before}
-    assert [*rows_of(old.layers)[0]] == [*LAYER_COLUMNS, *short_table.OF_POINT]
+    assert [*rows_of(old.layers)[0]] == [*LAYER_COLUMNS, *OF_POINT]
     for row, wanted in zip(rows_of(old.layers), layers, strict=True):
-        point = dict(zip(short_table.OF_POINT, worth[row["point_id"]], strict=True))
+        point = dict(zip(OF_POINT, worth[row["point_id"]], strict=True))
         assert row.items() >= {**wanted, **point}.items()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep import catalog
-from hpcsweep.catalog.algorithms import Algorithm
 from hpcsweep.conv.backend import CONVOLUTIONS, PRODUCTS, Expected
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps, pad_fully
@@ -43,7 +42,7 @@ class Loops(OperatorFamily):
         return Expected(must=(("aten::mul",),), must_not=(*CONVOLUTIONS, *PRODUCTS))
 
 
-ROW = Algorithm(name="loops", doc="one filter tap after the other", place=11)
+ROW = catalog.Algorithm(name="loops", doc="one filter tap after the other", place=11)
 
 
 def add() -> None:

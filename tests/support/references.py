@@ -6,14 +6,14 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcsweep.catalog.algorithms import ALGORITHMS, FFT, WINOGRAD
+from hpcsweep.catalog import ALGORITHMS, SUMS_FFT, SUMS_WINOGRAD
 from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 
 BACKEND = Reference("cpu")
 EVERY = tuple(FAMILIES)
 OPERATORS = tuple(name for name in EVERY if name != "direct")  # made of torch's operators
-TRANSFORMS = tuple(name for name in OPERATORS if ALGORITHMS[name].sums in {FFT, WINOGRAD})
+TRANSFORMS = tuple(name for name in OPERATORS if ALGORITHMS[name].sums in {SUMS_FFT, SUMS_WINOGRAD})
 PLAIN = ConvShape(2, 6, 17, 20, 4, 3, 3, pad_h=1, pad_w=1)
 
 

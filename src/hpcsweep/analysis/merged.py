@@ -17,14 +17,13 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from hpcsweep import files
-from hpcsweep.catalog import short_table
-from hpcsweep.catalog.columns import OWN, cell
+from hpcsweep.catalog.columns import KNOWN, OWN, cell, kinds
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import number_in
 
-KINDS: Final = short_table.kinds()
+KINDS: Final = kinds()
 _NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}
 _TEXTS: Final = {name: str for name in KINDS if name not in _NUMBERS}
 # pandas' own types, which know an empty cell; a time is read as text first
@@ -78,7 +77,7 @@ def read_table(
             raise _refused(f"{path.with_name(DETAILS)}: has other points than {path.name}", sweep)
     table = pd.concat(parts, axis=1) if len(parts) > 1 else parts[0]
     table = table.loc[:, ~table.columns.duplicated()]
-    known = short_table.KNOWN.get(path.stem, ())
+    known = KNOWN.get(path.stem, ())
     if columns is not None:
         known = tuple(name for name in known if name in columns)
     return _completed(table, known, types)
@@ -169,7 +168,7 @@ def header(path: Path) -> list[str]:
     for file in _files(path):
         if file.exists():
             names += _first_rows(file, 1)[0]
-    return short_table.every_column(path.stem, names)
+    return [*dict.fromkeys((*KNOWN.get(path.stem, ()), *names))]
 
 
 def _first_rows(path: Path, number: int) -> list[list[str]]:

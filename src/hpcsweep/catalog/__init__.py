@@ -1,4 +1,4 @@
-"""What exists, without torch: workloads with their axes, settings and algorithms, and launchers.
+"""What exists, without torch: workloads, their axes and settings, algorithms, and launchers.
 
 Axes, settings, models, GPUs and columns stand in the tables beside this module. The tests compare
 the tables with torchvision, cuDNN's headers and the vendors' figures without sparsity.
@@ -14,7 +14,6 @@ from enum import Flag, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hpcsweep.catalog.algorithms import ALGORITHMS as ALGORITHMS
 from hpcsweep.catalog.record import packaged
 
 if TYPE_CHECKING:
@@ -48,6 +47,54 @@ COMMAND: Final = WorkloadKind("command", runs_network=False)
 WORKLOADS: Final[Mapping[str, WorkloadKind]] = {
     workload.name: workload for workload in (INFERENCE, TRAINING, NOOP, COMMAND)
 }
+
+# how an algorithm adds up an output: its rounding, and the fewest products, follow from that
+SUMS_PLAIN: Final = "plain"  # a product for each filter tap, as convolution is defined
+SUMS_FFT: Final = "fft"
+SUMS_WINOGRAD: Final = "winograd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """A convolution algorithm that a sweep may ask for, or a choice that is left to others.
+
+    How it computes is in `conv/reference`; the kernels by which it is known are in
+    `conv/proof/kernels`. The names are cuDNN's (cudnnConvolutionFwdAlgo_t), and those of choices.
+    """
+
+    name: str
+    doc: str
+    place: int  # of its colour and marker, for ever; a new one takes the next
+    sums: str = ""  # empty where nothing is known of it, as of a choice
+    # Seconds of the reference on a CPU over those of the framework's own: medians over twelve
+    # networks and twelve sizes (results/reference/prediction), some of ResNet-18 at 112 pixels.
+    cpu_factor: float = 1.0
+    cudnn: int | None = None  # cudnnConvolutionFwdAlgo_t
+    miopen: int | None = None  # miopenConvAlgorithm_t: one numbering for all directions
+    tensor_cores: bool = False  # may use them in cuDNN's forward calls, by NVIDIA's guide
+    notes: frozenset[str] = frozenset()  # of cuDNN on engines, of which its own have one
+
+
+ALGORITHMS: Final[Mapping[str, Algorithm]] = {
+    row["name"]: Algorithm(
+        name=row["name"],
+        doc=row["doc"],
+        place=int(row["place"]),
+        sums=row["sums"],
+        cpu_factor=float(row["cpu_factor"]),
+        cudnn=int(row["cudnn"]) if row["cudnn"] else None,
+        miopen=int(row["miopen"]) if row["miopen"] else None,
+        tensor_cores=row["tensor_cores"] == "true",
+        notes=frozenset(row["notes"].split()),
+    )
+    for row in packaged("algorithms.csv")
+}
+
+
+def algorithms_adding(sums: str) -> frozenset[str]:
+    """Return the algorithms that add up an output in one way."""
+    return frozenset(name for name, algorithm in ALGORITHMS.items() if algorithm.sums == sums)
+
 
 AUTO: Final = "auto"
 AUTOTUNE: Final = "autotune"
@@ -107,40 +154,36 @@ ON_DISK: Final = ("cifar10", "cifar100")  # below the folder in HPCSWEEP_DATA
 DATASETS: Final = ("synthetic", *ON_DISK)
 
 
-def _default(kind: str, text: str) -> object:
-    """Return a default: JSON, or text where the kind is one; without a text it is unset."""
-    if kind in {"int", "float", "bool", "list"}:
-        return json.loads(text or "null")
-    return text if kind == "str" else text or None
-
-
 def _entries(table: str) -> Iterator[dict[str, Any]]:
     """Yield the fields of the axes or settings in a table, for which a row is all that is needed.
 
     Column, JSON Schema and documentation follow.
     """
     for row in packaged(table):
+        default: object = row["default"]
+        if row["kind"] in {"int", "float", "bool", "list"}:
+            default = json.loads(row["default"] or "null")
+        elif row["kind"] != "str":
+            default = default or None  # unset; an empty text is a text
         yield {
             **row,
-            "default": _default(row["kind"], row["default"]),
+            "default": default,
             "minimum": json.loads(row["minimum"] or "null"),
             "choices": tuple(_SPELLED.get(word, word) for word in row["choices"].split()),
             "workloads": tuple(row["workloads"].split()),
         }
 
 
-def _roles(words: str) -> Role:
-    roles = Role(0)
-    for word in words.split():
-        roles |= Role[word.upper()]
-    return roles
+def _axis(entry: dict[str, Any]) -> Axis:
+    role = Role(0)
+    for word in entry["role"].split():
+        role |= Role[word.upper()]
+    return Axis(**{**entry, "role": role})
 
 
 _SPELLED: Final = {"true": True, "false": False}
 # The defaults of training are those of plain float32 training of an ImageNet network.
-AXES: Final[Mapping[str, Axis]] = {
-    row["name"]: Axis(**{**row, "role": _roles(row["role"])}) for row in _entries("axes.csv")
-}
+AXES: Final[Mapping[str, Axis]] = {entry["name"]: _axis(entry) for entry in _entries("axes.csv")}
 DTYPES: Final[tuple[str, ...]] = AXES["dtype"].choices
 
 
@@ -153,8 +196,12 @@ def axes_with(role: Role) -> tuple[str, ...]:
 @cache
 def sizes_of_inputs() -> tuple[str, ...]:
     """Return the axes that always say how large an input is: a larger value never needs less."""
-    axes = [AXES[name] for name in axes_with(Role.INPUT | Role.AMOUNT)]
-    return tuple(axis.name for axis in axes if axis.kind == "int" and axis.default is not None)
+    names = []
+    for name in axes_with(Role.INPUT | Role.AMOUNT):
+        axis = AXES[name]
+        if axis.kind == "int" and axis.default is not None:
+            names.append(name)
+    return tuple(names)
 
 
 @dataclass(frozen=True)

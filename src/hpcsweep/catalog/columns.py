@@ -9,19 +9,27 @@ Two tables, joined by `point_id`: `overall` has one row per point, `layers` one 
 of a point. `samples` holds the raw times. Names that a published predecessor used come first, in
 its order, so that its notebooks run unchanged; those that compute with `kernel_size`, `stride` or
 `padding` do so for square kernels only. Units are suffixes; an empty cell is unknown, never zero.
+
+Of a merged table people read `overall.csv`; what they seldom ask for stands in `details.csv`. Both
+have only columns that the sweep fills; readers join them, and see every column. Tables of earlier
+versions may have columns that are no longer here: `columns_1.0.csv` has those of the first schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import row_records
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.record import CAUSES, Cells, Flag, UndeclaredCell, packaged
+
+if TYPE_CHECKING:
+    from collections import abc
 
 # 1.0  first release. A reader refuses a newer major version, and keeps columns that are new to it.
 SCHEMA_VERSION: Final = "1.0"
@@ -89,22 +97,26 @@ class Column:
 
 def _columns_of(record: type[Cells], group: str) -> list[Column]:
     """Return the columns of a record."""
-    declared = record.declared.items()
-    return [Column(name, cell.kind, cell.doc, group, cell.clocked) for name, cell in declared]
+    columns = []
+    for name, declared in record.declared.items():
+        columns.append(Column(name, declared.kind, declared.doc, group, declared.clocked))
+    return columns
 
 
 def _axis_columns() -> list[Column]:
     """Return the columns of the axes that have no name of the predecessor."""
-    axes = catalog.AXES.items()
-    others = [(name, axis) for name, axis in axes if name not in row_records.NamedAxes.declared]
-    return [Column(name, axis.kind, axis.doc, "axes") for name, axis in others]
+    columns = []
+    for name, axis in catalog.AXES.items():
+        if name not in row_records.NamedAxes.declared:
+            columns.append(Column(name, axis.kind, axis.doc, "axes"))
+    return columns
 
 
 def _check_columns(table: str) -> list[Column]:
     """Return the columns of the checks' records of rows, or of layer rows."""
     columns = []
     for name, check in CHECKS.items():
-        columns += _columns_of(getattr(check, table), name.replace("_", " "))
+        columns += _columns_of(getattr(check, table), name)
     return columns
 
 
@@ -176,6 +188,31 @@ SHARD_COLUMNS: Final = (
 # Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")
 
+FROZEN: Final = "columns_1.0.csv"
+SEED: Final = OVERALL_COLUMNS[:10]  # names of the predecessor
+# what joins a row of details.csv to its row of overall.csv, also across runs of a sweep
+JOINED: Final = ("point_id", "visit", "submission")
+# the cells of a point that each of its layer rows repeats, at the end of the row
+OF_POINT: Final = ("valid", "flags", "visit")
+# what readers see of each table, filled or not
+KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "overall": tuple(name for name in MERGED_COLUMNS if name not in OWN),
+    "layers": (*LAYER_COLUMNS, *OF_POINT),
+    "samples": SAMPLE_COLUMNS,
+}
+# after the names of the predecessor and the axes that the sweep names
+READ: Final = (
+    "point_id", "status", "status_reason", "valid", "flags", "visit",
+    "algorithm_used", "algorithm_coverage_pct",
+    "n", "ci95_lo_ms", "ci95_hi_ms", "throughput_ips",
+    "train_s", "throughput_sps", "train_accuracy", "val_accuracy_after",
+    "flops", "achieved_tflops", "mem_peak_bytes", "energy_j",
+    "device_name", *MUST_AGREE, "hpcsweep_version",
+    "sweep", "submission", "started_at", "orphan", "source",
+)  # fmt: skip
+DETAILS: Final = tuple(name for name in MERGED_COLUMNS if name not in {*SEED, *READ})
+_ALWAYS: Final = frozenset({*SEED, *JOINED, *OF_POINT, "status", "orphan"})
+
 Row = dict[str, Any]
 
 
@@ -230,3 +267,34 @@ _TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
 def cells(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
     """Return the cells of a row as texts, in the order of the columns."""
     return ["" if value is None else cell(value) for value in map(row.get, columns)]
+
+
+def split(
+    filled: abc.Set[str], named: abc.Set[str], own: Iterable[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of overall.csv and details.csv.
+
+    `filled` are the columns that some row fills, `named` the axes that the sweep names, `own` the
+    axes and results of a command.
+    """
+    # people read `device`, which is the same as `gpu`
+    shown = named - {"gpu", *READ}
+    wanted = [*SEED, *(axis for axis in catalog.AXES if axis in shown)]
+    wanted += own
+    if "own_results" in filled:
+        wanted.append("wall_s")  # of a command, which has no other time
+    wanted += READ
+    there = {*filled, *own, *_ALWAYS}
+    overall = tuple(name for name in dict.fromkeys(wanted) if name in there)
+    rest = filled - {*overall}
+    known = [name for name in MERGED_COLUMNS if name in rest]
+    return overall, (*JOINED, *known, *sorted(rest - {*MERGED_COLUMNS}))
+
+
+@cache
+def kinds() -> Mapping[str, str]:
+    """Return the kind of every column of any table, by name, those of earlier versions included."""
+    known = {row["column"]: row["kind"] for row in packaged(FROZEN)}
+    for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED):
+        known[column.name] = column.kind
+    return known

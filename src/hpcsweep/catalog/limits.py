@@ -18,13 +18,13 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from hpcsweep.catalog import algorithms, gpus
+from hpcsweep.catalog import SUMS_PLAIN, algorithms_adding, gpus
 from hpcsweep.catalog.gpus import Gpu
 
 IMPOSSIBLE: Final = "impossible"
 Cells = Mapping[str, Any]
 
-_EVERY_TAP: Final = algorithms.adding(algorithms.PLAIN)
+_EVERY_TAP: Final = algorithms_adding(SUMS_PLAIN)
 _TILE: Final = 9  # the largest of a library: cuDNN's F(5x5,5x5); rounding grows with it
 _COMPLEX: Final = 1.5  # real products of a complex one, 3, by the half of the points
 _OF_A_PASS: Final = 5 * 5 / _COMPLEX  # larger filters have strides, or a channel each

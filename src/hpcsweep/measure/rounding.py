@@ -45,7 +45,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-from hpcsweep.catalog import algorithms
+from hpcsweep.catalog import SUMS_FFT, SUMS_PLAIN, SUMS_WINOGRAD, algorithms_adding
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
@@ -60,9 +60,9 @@ _log = logging.getLogger(__name__)
 
 _SIGMAS: Final = 6.0  # of a sum's error; see above
 _TF32: Final = 2.0**-11  # the unit roundoff of operands
-_PLAIN: Final = algorithms.adding(algorithms.PLAIN)
-_FFTS: Final = algorithms.adding(algorithms.FFT)
-_WINOGRADS: Final = algorithms.adding(algorithms.WINOGRAD)
+_PLAIN: Final = algorithms_adding(SUMS_PLAIN)
+_FFTS: Final = algorithms_adding(SUMS_FFT)
+_WINOGRADS: Final = algorithms_adding(SUMS_WINOGRAD)
 # g of Winograd by taps, of the reference's tile of 2 x 2 outputs
 _SMALL_TILE: Final = {3: 5 / 3, 5: 70 / 9}
 # g of the largest tile that libraries for GPUs have: 6 x 6 outputs of 3 x 3 taps, with the points

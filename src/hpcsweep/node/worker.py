@@ -112,7 +112,7 @@ def import_all() -> None:
     # ruff: noqa: F401, PLC0415 - all of it is slow
     import torchvision
 
-    from hpcsweep.measure.machine import drivers, rig
+    from hpcsweep.measure.machine import drivers, fit, rig
     from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
     from hpcsweep.measure.workloads.training import Training

@@ -33,7 +33,7 @@ from hpcsweep.catalog import (
     own_axis,
     settings_of,
 )
-from hpcsweep.catalog.short_table import kinds
+from hpcsweep.catalog.columns import kinds
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.point import canonical_json
 from hpcsweep.spec import document, lookup, template

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 T = TypeVar("T")
-_AS_THEY_ARE: Final = frozenset({str, int, float, bool, dict, list, NoneType})
 _CHECKSUM: Final = "crc"
 
 
@@ -29,13 +28,11 @@ def from_plain(kind: type[T], record: Mapping[str, Any]) -> T:
     the field cannot be None. `ValueError` names a key of a wrong type, or missing keys.
     """
     values: dict[str, Any] = {}
-    for name, (hint, plain, nullable) in _fields(cast("Hashable", kind)).items():
+    for name, (hint, nullable) in _fields(cast("Hashable", kind)).items():
         value = record.get(name)
         if value is None:
-            values |= {name: None} if nullable and name in record else {}
-            continue
-        if type(value) is plain:  # most values, at a tenth of the time
-            values[name] = value
+            if nullable and name in record:
+                values[name] = None
             continue
         try:
             values[name] = _value(value, hint)
@@ -47,9 +44,13 @@ def from_plain(kind: type[T], record: Mapping[str, Any]) -> T:
         raise ValueError(f"keys are missing; there are {', '.join(record) or 'none'}") from None
 
 
-def to_plain(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+def to_plain(value: Any) -> Any:  # noqa: ANN401 - a dataclass, or what one holds
     """Convert a record to a JSON object, with the records inside it and inside its tuples."""
-    return {name: _plain(getattr(record, name)) for name in _names(cast("Hashable", type(record)))}
+    if isinstance(value, tuple):
+        return [to_plain(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 def prove(record: Mapping[str, Any]) -> None:
     """Raise `ValueError` where an object has a checksum that does not fit."""
     checksum = record.get(_CHECKSUM)
+    # what has none was written by a version before checksums
     if checksum is not None and checksum != _crc(record):
         raise ValueError("its checksum does not fit, so it was changed after it was written")
 
@@ -70,43 +72,31 @@ def _crc(record: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(text.encode('ascii')):08x}"
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
-    if type(value) in _AS_THEY_ARE:
-        return value
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return to_plain(value) if is_dataclass(value) else value
-
-
-@lru_cache
-def _names(kind: Hashable) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cast("Any", kind)))
-
-
-@lru_cache
-def _fields(kind: Hashable) -> dict[str, tuple[Any, Any, bool]]:
-    """Return by field: its type, its type in JSON, and whether it may be null."""
+@lru_cache  # to resolve the annotations of a class takes longer than to read a record
+def _fields(kind: Hashable) -> dict[str, tuple[Any, bool]]:
+    """Return by field its type, and whether it may be null."""
     types = {}
     for name, hint in get_type_hints(kind).items():
         nullable = get_origin(hint) is UnionType
-        options = [option for option in get_args(hint) if option is not NoneType]
-        full = options[0] if nullable else hint
-        plain = get_origin(full) or full
-        types[name] = (full, dict if plain is Mapping else plain, nullable)
+        inner = get_args(hint)  # of a union: TYPE | None, there is no other
+        types[name] = (inner[inner[0] is NoneType] if nullable else hint, nullable)
     return types
 
 
 def _value(value: Any, hint: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Convert a JSON value to the type of its field; `TypeError` where it does not fit."""
     kind = get_origin(hint) or hint
+    if kind is Any or type(value) is kind:  # most values
+        return value
     if isinstance(value, dict) and is_dataclass(kind):
         return from_plain(hint, value)
     if kind is tuple and isinstance(value, list):
         return tuple(_value(item, get_args(hint)[0]) for item in value)
     if kind is float and type(value) is int:
         return float(value)
-    if kind is not Any and issubclass(kind, Enum):
+    if issubclass(kind, Enum):
         return kind(value)
-    if kind is Any or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+    # JSON's true is no number, though a bool is an int to Python
+    if isinstance(value, kind) and not isinstance(value, bool):
         return value
     raise TypeError

@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog import algorithms
 from hpcsweep.conv.backend import Direction, Expected, Patterns
 from hpcsweep.conv.libraries import (
     Descriptor,
@@ -48,8 +47,8 @@ _WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
 # By how an algorithm adds up: kernels of these have said so in every cuDNN. Of the others names are
 # compared where they tell.
 _KERNELS: Final[Mapping[str, Patterns]] = {
-    algorithms.FFT: ("*fft*", "*FFT*"),
-    algorithms.WINOGRAD: ("*inograd*",),
+    catalog.SUMS_FFT: ("*fft*", "*FFT*"),
+    catalog.SUMS_WINOGRAD: ("*inograd*",),
 }
 
 

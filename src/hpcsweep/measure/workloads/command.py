@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hpcsweep import environment
-from hpcsweep.catalog.columns import FOREIGN, cell
+from hpcsweep.catalog.columns import FOREIGN, cell, kinds
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OutcomeCells
-from hpcsweep.catalog.short_table import kinds
 from hpcsweep.measure.bench_api import Measurement, OutOfMemory, Progress
 from hpcsweep.measure.workloads.noop import Noop, once
 from hpcsweep.point import Point

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 import time
 from collections import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,9 +27,8 @@ from hpcsweep import files
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, typed_json
-from hpcsweep.store.collect import merge, merged_tables
-from hpcsweep.store.collect.merge import Pool, TableRow
-from hpcsweep.store.collect.merged_tables import TablePlan, Written
+from hpcsweep.store.collect import merge
+from hpcsweep.store.collect.merge import Pool, TablePlan, TableRow, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
 from hpcsweep.store.manifest import IMPORT, Manifest
@@ -41,7 +38,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 from hpcsweep.version import __version__
 
-_FORMAT: Final = f"11 {__version__}"  # of the memory: another version reads everything again
+_FORMAT: Final = f"12 {__version__}"  # of the memory: another version reads everything again
 # Points in the command that measures destroyed ones again: a line that can still be copied. After
 # it has run, collect names the next ones.
 _NAMED: Final = 20
@@ -66,8 +63,7 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
 
 def is_up_to_date(sweep_dir: SweepDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
-    state = _state_of(sweep_dir, _planned(sweep_dir, sweep_dir.manifests()))
-    return _report_of(sweep_dir, state) is not None
+    return _report_of(sweep_dir, _state_of(sweep_dir, sweep_dir.manifests())) is not None
 
 
 def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
@@ -139,14 +135,14 @@ def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
             named.add(f"{row['submission']}/{row['chunk']}.{row['attempt']}")
     except ResultsError:
         return set()  # no table yet, or a damaged one: collect writes it anew
-    there = (f"{one.submission}/{one.chunk}.{one.attempt}" for one in sweep_dir.shards())
-    return named.difference(there)
+    for shard in sweep_dir.shards():
+        named.discard(f"{shard.submission}/{shard.chunk}.{shard.attempt}")
+    return named
 
 
 def _collect(sweep_dir: SweepDir) -> CollectReport:
     manifests = sweep_dir.manifests()
-    planned = _planned(sweep_dir, manifests)
-    state = _state_of(sweep_dir, planned)  # first: shards may grow while they are read
+    state = _state_of(sweep_dir, manifests)  # first: shards may grow while they are read
     before = _report_of(sweep_dir, state)
     if before:
         report = CollectReport(**before)
@@ -156,17 +152,15 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
     measured = {record.id for record in manifests if record.profile != IMPORT}
     plan = TablePlan(sources, measured & sources.keys())
     _look(plan, sweep_dir, manifests, reading.pool.rows.keys())
-    some = any(seen.taken or seen.left_out for seen in reading.shards)
-    nothing = not some and not sweep_dir.overall.exists()
-    written = Written() if nothing else merged_tables.write_all(sweep_dir, reading.pool, plan)
-    report = _report(sweep_dir, reading, plan, written)
-    if nothing:
-        return replace(report, nothing=True)
+    has_rows = any(seen.taken or seen.left_out for seen in reading.shards)
+    if not has_rows and not sweep_dir.overall.exists():
+        return replace(_report(sweep_dir, reading, plan, Written()), nothing=True)
+    report = _report(sweep_dir, reading, plan, merge.write_all(sweep_dir, reading.pool, plan))
     if report.unread or report.damaged:  # the next collect must try to read these files again
         with suppress(OSError):
             sweep_dir.collect_index.unlink(missing_ok=True)
     else:
-        _save(sweep_dir, state, vars(report))
+        _save(sweep_dir, state, report)
     tables = [*map(str, sweep_dir.merged())]
     return replace(report, shards_read=len(reading.shards), written=tables)
 
@@ -254,13 +248,17 @@ def _report(
 
 def _old_files(sweep_dir: SweepDir, pool: Pool, winners: Iterable[TableRow]) -> list[str]:
     """Return a line on rows that were measured with earlier versions of the user's files."""
-    old = list(filter(None, map(pool.old_files, winners)))
-    if not old:
+    points = 0
+    names: dict[str, None] = {}  # each once, in their order
+    for row in winners:
+        old = pool.old_files(row)
+        points += bool(old)
+        names.update(dict.fromkeys(old))
+    if not points:
         return []
-    names = ", ".join(dict.fromkeys(chain.from_iterable(old)))
     again = sweep_dir.command("retry", "--changed")
-    what = f"measured with an earlier version of {names} (flag {merge.OLD_FILES})"
-    return [f"{count(len(old), 'point')} {what}; to measure them again: {again}"]
+    what = f"measured with an earlier version of {', '.join(names)} (flag {merge.OLD_FILES})"
+    return [f"{count(points, 'point')} {what}; to measure them again: {again}"]
 
 
 def _destroyed(reading: _Reading, missing: set[str]) -> list[str]:
@@ -279,11 +277,6 @@ def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:
     for point_id in destroyed[:_NAMED]:
         named += ["--point", point_id]
     return sweep_dir.command("retry", *named) if named else ""
-
-
-def _planned(sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> list[str]:
-    """Return a fingerprint of the planned points: the sweep file, and submissions in order."""
-    return [runs.sha_of_file(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
 
 
 def _look(
@@ -316,13 +309,15 @@ def _look(
     plan.planned -= gone
 
 
-def _state_of(sweep_dir: SweepDir, planned: Sequence[str]) -> str:
+def _state_of(sweep_dir: SweepDir, manifests: Iterable[Manifest]) -> str:
     """Return a checksum of what collect reads: what is planned, and the stamps of every shard.
 
     Those of layer rows and samples count, too: on a slow network disk they may come late.
     """
-    tables = ((one.overall, one.layers, one.samples) for one in sweep_dir.shards())
-    return _checksum([*planned, *map(_stamps, tables)])
+    parts = [runs.sha_of_file(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
+    for shard in sweep_dir.shards():
+        parts += _stamps((shard.overall, shard.layers, shard.samples))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _report_of(sweep_dir: SweepDir, state: str) -> dict[str, Any] | None:
@@ -330,34 +325,22 @@ def _report_of(sweep_dir: SweepDir, state: str) -> dict[str, Any] | None:
     try:
         record = files.read_json(sweep_dir.collect_index)
         typed_json.prove(record)
-        now = {"format": _FORMAT, "state": state, "tables": _tables_stamp(sweep_dir)}
+        known = record["format"], record["state"], record["tables"]
         report: dict[str, Any] = record["report"]
     except (ResultsError, ValueError, KeyError):
         return None
-    return report if now.items() <= record.items() else None
+    return report if known == (_FORMAT, state, _stamps(sweep_dir.merged())) else None
 
 
-def _save(sweep_dir: SweepDir, state: str, report: dict[str, Any]) -> None:
+def _save(sweep_dir: SweepDir, state: str, report: CollectReport) -> None:
     """Write the memory; if the disk is full, the next collect reads everything again."""
-    record = {
-        "format": _FORMAT,
-        "state": state,
-        "tables": _tables_stamp(sweep_dir),
-        "report": report,
-    }
-    with suppress(ResultsError), files.replacing(sweep_dir.collect_index) as file:
-        file.write(json.dumps(typed_json.sealed(record)).encode())
+    tables = _stamps(sweep_dir.merged())
+    record = {"format": _FORMAT, "state": state, "tables": tables, "report": vars(report)}
+    with suppress(ResultsError):
+        files.write_json(sweep_dir.collect_index, typed_json.sealed(record))
 
 
-def _tables_stamp(sweep_dir: SweepDir) -> str:
-    return _checksum([_stamps(sweep_dir.merged())])
-
-
-def _checksum(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _stamps(paths: Iterable[Path]) -> str:
+def _stamps(paths: Iterable[Path]) -> list[str]:
     """Return the names, inodes, sizes and times of files, which change with a file."""
     stamps = []
     for path in paths:
@@ -365,4 +348,4 @@ def _stamps(paths: Iterable[Path]) -> str:
             status = os.stat(path)  # noqa: PTH116 - thousands of them
             name = f"{path.parent.name}/{path.name}"  # the same from any working directory
             stamps.append(f"{name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
-    return "\n".join(stamps)
+    return stamps

@@ -1,39 +1,50 @@
-"""Chooses the row of each point, sorts the rows, and flags those that do not compare.
+"""Chooses the row of each point, flags those that do not compare, and writes the merged tables.
 
 Of several rows of a point, from attempts that were requeued, retried or run twice, the one with the
 highest `state.rank` counts, among equals the latest. The order of the shards changes nothing. Which
 is later, one of here or an imported one, only the time can say at which it was measured.
+
+`overall.csv` and `details.csv` have the cells of each row. For `layers.csv` and `samples.csv` bytes
+are copied where all shards have the columns of this version. Each block is checked against the
+checksum of its row. All tables are renamed together at the end, so a full disk leaves the old ones.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import os
 import sys
 from collections import Counter, abc
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import chain, repeat
+from itertools import chain
 from math import isfinite, nan
 from typing import Final
 
-from hpcsweep import catalog, sources
-from hpcsweep.catalog import limits
+from hpcsweep import catalog, files, sources
+from hpcsweep.catalog import columns, limits
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
-from hpcsweep.store.folders import ShardPath, SubmissionOrder
-from hpcsweep.store.row_reader import Blocks, Shard
+from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
+from hpcsweep.store.row_reader import Blocks, Shard, parse_block
 from hpcsweep.store.shards import Heads
 from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
 OLD_FILES: Final = "old_files"
+# cells of a row that are no columns of the tables, or are filled here
+_UNTOLD: Final = frozenset({*columns.COMMIT, "_line", "_at", "_byte", "source"})
 _BLOCKS: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes")
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
 _MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
+_LONGEST_MAJOR: Final = 9  # digits; a damaged cell may have a million, which int() takes long for
 
 # A table repeats few tuples and texts many times; 1,000 of each take less than a megabyte.
 _shared = lru_cache(maxsize=1000)(tuple)
@@ -42,7 +53,6 @@ _shared_names = lru_cache(maxsize=1000)(frozenset[str])
 Key = tuple[int, object]  # sorts a cell
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 Mixes = dict[str, list[tuple[Versions, int]]]  # rows by versions, the most first, by GPU type
-Latest = dict[str, list[str]]  # by the user's file: when it was measured last, and its digest
 OwnFiles = tuple[tuple[str, str], ...]  # the user's files behind a point, with digests
 
 
@@ -99,14 +109,10 @@ class TableRow:
             raise ResultsError("its checksum does not fit")
         return layers, samples
 
-    def axis(self, name: str) -> object:
-        """Return the value of an axis."""
-        return self.order[_AXES.index(name)][1]
-
     def doubt(self, flag: str) -> None:
         """Add a flag that makes it not valid, unless it has that."""
-        flags = list(filter(None, self.flags.split(";")))
-        self.flags = ";".join(dict.fromkeys([*flags, flag]))
+        if flag not in self.flags.split(";"):
+            self.flags = f"{self.flags};{flag}".lstrip(";")
         self.valid = "false"
 
     @property
@@ -124,6 +130,9 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
     shard = content.path
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
+    order = []
+    for name, numeric in zip(_AXES, _NUMERIC, strict=True):
+        order.append(_sortable(row.get(name, ""), numeric))
     made = TableRow(
         point_id=row["point_id"],
         status=PointStatus(row["status"]),
@@ -134,7 +143,7 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         versions=_shared(tuple(row.get(name, "") for name in MUST_AGREE)),
         own_files=_own_files(*(row.get(name, "") for name in _MADE_OF)),
         started=row.get("started_at", ""),
-        order=tuple(map(_sortable, map(row.get, _AXES, repeat("")), _NUMERIC)),
+        order=tuple(order),
         filled=_shared_names(frozenset(row)),
         origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
         columns=content.columns,
@@ -157,36 +166,35 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 @dataclass
 class Pool:
-    """All rows of all points; for each of the user's files, the digest measured last, and when."""
+    """All rows of all points; for each of the user's files, the digest measured last."""
 
     imported: abc.Set[str] = frozenset()  # submissions of other machines
     rows: dict[str, list[TableRow]] = field(default_factory=dict)
 
     def add(self, row: TableRow) -> None:
         """Add a row."""
-        rows = self.rows.setdefault(row.point_id, [row])
-        if rows[0] is not row:
-            rows.append(row)
+        self.rows.setdefault(row.point_id, []).append(row)
 
     @cached_property
-    def latest(self) -> Latest:
-        latest: Latest = {}
+    def latest(self) -> Mapping[str, str]:
+        latest: dict[str, tuple[str, str]] = {}
         for row in chain.from_iterable(self.rows.values()):
             for name, digest in row.own_files:
                 if digest:
-                    latest[name] = max(latest.get(name, []), [row.started, digest])
-        return latest
+                    latest[name] = max(latest.get(name, ("", "")), (row.started, digest))
+        return {name: digest for name, (_started, digest) in latest.items()}
 
     def old_files(self, row: TableRow) -> list[str]:
         """Return the user's files of which a row has an earlier or unknown version."""
-        files = row.own_files if row.status is PointStatus.OK else ()
-        return [name for name, digest in files if digest != self.latest.get(name, ["", digest])[1]]
+        if row.status is not PointStatus.OK:
+            return []
+        return [name for name, digest in row.own_files if digest != self.latest.get(name, digest)]
 
     def best(self, rows: Sequence[TableRow]) -> TableRow:
         """Return the row of a point that counts."""
-        own = [row for row in rows if row.origin.submission not in self.imported]
-        brought = [row for row in rows if row.origin.submission in self.imported]
-        best = [max(some, key=TableRow.rank) for some in (own, brought) if some]
+        ranked = sorted(rows, key=TableRow.rank)
+        # the last one of here, and the last one of elsewhere
+        best = {row.origin.submission in self.imported: row for row in ranked}.values()
         # the clocks of two machines are compared only where nothing else can be
         return max(best, key=lambda row: (state.rank(row.status), row.started))
 
@@ -211,18 +219,15 @@ def mixes(winners: Iterable[TableRow]) -> Mixes:
 
 def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
     """Add to each row the flags that other rows give it, and remove those that they gave before."""
-    minority = set()
-    for gpu, rows in mixes.items():
-        # the first has the most rows
-        minority |= {(gpu, versions) for versions, _count in rows[1:]}
+    usual = {gpu: rows[0][0] for gpu, rows in mixes.items()}  # the versions of the most rows
     for row in winners:
-        marks = {
-            VERSION_MIX: row.status is PointStatus.OK and (row.gpu, row.versions) in minority,
-            OLD_FILES: bool(pool.old_files(row)),
-        }
         before = row.flags.split(";")
-        flags = [flag for flag in before if flag and flag not in marks]
-        flags += [flag for flag, raised in marks.items() if raised]
+        flags = [flag for flag in before if flag not in {"", VERSION_MIX, OLD_FILES}]
+        is_measured = row.status is PointStatus.OK
+        if is_measured and row.versions != usual.get(row.gpu, row.versions):
+            flags.append(VERSION_MIX)
+        if pool.old_files(row):
+            flags.append(OLD_FILES)
         row.flags = ";".join(flags)
         if OLD_FILES in {*before, *flags}:
             row.valid = str(DOUBTFUL.isdisjoint(flags)).lower()
@@ -268,16 +273,127 @@ def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
     digests = sources.parts(cell)
     named = dict(zip(_MADE_OF[2:], values, strict=True))
     for axis, value in named.items():
-        if ":" in value if axis in sources.FACTORIES else sources.is_weights_file(value):
+        is_factory = axis in sources.FACTORIES
+        is_own = ":" in value if is_factory else sources.is_weights_file(value)
+        if is_own:
             digests.setdefault(axis, "")
     return tuple((f"{axis} {named.get(axis, '')}", digest) for axis, digest in digests.items())
 
 
 def _check_schema(version: str) -> None:
     major = version.split(".", maxsplit=1)[0]
-    # a damaged cell may have a million digits, which int() refuses or takes long for
-    if major.isdecimal() and (len(major) > 9 or int(major) > _MAJOR):
-        raise ResultsError(
-            f"written by a newer hpcsweep (columns {version:.20}, this one knows "
-            f"{SCHEMA_VERSION}); update hpcsweep to read it"
-        )
+    if major.isdecimal() and (len(major) > _LONGEST_MAJOR or int(major) > _MAJOR):
+        known = f"columns {version:.20}, this one knows {SCHEMA_VERSION}"
+        raise ResultsError(f"written by a newer hpcsweep ({known}); update hpcsweep to read it")
+
+
+@dataclass
+class TablePlan:
+    """The planned points; those that left the sweep, or of which that is unknown; how to write."""
+
+    sources: Mapping[str, str]  # of imported submissions
+    measured: abc.Set[str] = frozenset()  # of these, what hpcsweep measured elsewhere
+    planned: set[str] = field(default_factory=set)
+    orphans: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Written:
+    """The written rows in order, what messages tell of them, the number of layer rows."""
+
+    rows: list[TableRow] = field(default_factory=list)
+    mixes: Mixes = field(default_factory=dict)
+    layer_rows: int = 0
+    told: list[Mapping[str, str]] = field(default_factory=list)
+
+
+def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
+    """Write the tables from the best row of each point.
+
+    `ResultsError` where the disk is full or read-only: the tables are as they were.
+    """
+    winners = pool.winners()
+    written = Written(winners, mixes(winners))
+    mark(winners, pool, written.mixes)
+    short, long = _columns_of_points(winners, plan)
+    layer_columns = _columns_of_layers(winners)
+    with ExitStack() as stack:
+        every = [stack.enter_context(files.replacing(path)) for path in sweep_dir.merged()]
+        overall, details, layers, samples = every
+        overall.write(shards.header(short))
+        details.write(shards.header(long))
+        layers.write(shards.header((*layer_columns, *columns.OF_POINT)))
+        samples.write(shards.header(columns.SAMPLE_COLUMNS))
+        blocks = stack.enter_context(Blocks())
+        for row in winners:
+            line, layer_block, sample_block = row.texts(blocks)
+            if row.origin.submission in plan.measured and not row.doubts:
+                _doubt_impossible_calls(row, layer_block)
+            cells = _cells(row, line, plan)
+            for file, names in ((overall, short), (details, long)):
+                text = shards.joined([cells.get(name, "") for name in names])
+                file.write(f"{text}\n".encode())
+            written.told.append(outcomes.told_of(cells))
+            if layer_block and row.layer_columns != layer_columns:
+                layer_block = _remapped(layer_block, row.layer_columns, layer_columns)
+            layers.write(layer_block.replace(b"\n", row.ending()))
+            samples.write(sample_block)
+            written.layer_rows += layer_block.count(b"\n")
+        for file in every:  # nothing is renamed before everything is there
+            file.flush()
+            os.fsync(file.fileno())
+        for file in every:  # some file systems report a full disk only here
+            file.close()
+    return written
+
+
+def _columns_of_points(
+    winners: Sequence[TableRow], plan: TablePlan
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of overall.csv and details.csv."""
+    filled = set[str]().union(*{row.filled for row in winners}) - _UNTOLD
+    if any(row.origin.submission in plan.sources for row in winners):
+        filled.add("source")
+    own_axes: dict[str, None] = {}  # the names of commands, each once, in their order
+    own_results: dict[str, None] = {}
+    for axes, results in dict.fromkeys(row.own for row in winners):
+        own_axes.update(dict.fromkeys(axes))
+        own_results.update(dict.fromkeys(results))
+    return columns.split(filled, named_axes(winners), [*own_axes, *own_results])
+
+
+def _columns_of_layers(winners: Iterable[TableRow]) -> tuple[str, ...]:
+    """Return the columns of this version, and then those that other versions wrote."""
+    others = {row.layer_columns for row in winners if row.places[3]}
+    unknown = set[str]().union(*others).difference(columns.LAYER_COLUMNS)
+    return (*columns.LAYER_COLUMNS, *sorted(unknown))
+
+
+def _doubt_impossible_calls(row: TableRow, block: bytes) -> None:
+    """Doubt a row that an earlier version measured, which did not compare times with peaks."""
+    amp = row.order[_AXES.index("amp")][1]  # which a layer row does not tell
+    for call in parse_block(block, row.layer_columns):
+        if limits.is_impossible({**call, "amp": amp}):
+            row.doubt(limits.IMPOSSIBLE)
+
+
+def _cells(row: TableRow, line: bytes, plan: TablePlan) -> dict[str, str]:
+    """Return all cells of a row, with those that a command has of its own."""
+    cells = dict(zip(row.columns, shards.split(line), strict=True))
+    for column in OWN:
+        for name, value in json.loads(cells.get(column) or "{}").items():
+            # a number of a command has all digits that it gave
+            cells[name] = repr(value) if isinstance(value, float) else cell(value)
+    is_orphan = "" if row.point_id in plan.unknown else cell(row.point_id in plan.orphans)
+    submission = row.origin.submission  # an imported one may have another name here
+    cells |= {"submission": submission, "source": plan.sources.get(submission, "")}
+    return cells | {"valid": row.valid, "flags": row.flags, "orphan": is_orphan}
+
+
+def _remapped(block: bytes, header: Sequence[str], names: Sequence[str]) -> bytes:
+    """Return a block with other columns; they hold all that it has, else `ValueError`."""
+    text = io.StringIO()
+    csv.DictWriter(text, names, lineterminator="\n").writerows(parse_block(block, header))
+    return text.getvalue().encode()
