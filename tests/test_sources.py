@@ -1,4 +1,4 @@
-"""Which files of the user's own a point is made of, and that both sides see the same."""
+"""Which files of the user's own a point is made of; both sides see the same, and it is kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import compileall
 import os
 import subprocess
 import sys
+import tempfile
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -273,3 +274,53 @@ def test_a_password_in_pythonpath_is_not_kept(tmp_path, monkeypatch):
     found = sources.folders_for(tmp_path / "a.yaml")
     assert "secret" not in " ".join(found)
     assert {"/first", "/last"} <= {*found}
+
+
+def test_a_version_is_kept_once_and_an_edit_is_another(tmp_path):
+    """With the digest that rows have."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    net = tmp_path / "pkg" / "kept_net.py"
+    net.write_text("NAME = 'sizes.json'\ndef net(): ...\n")
+    (tmp_path / "sizes.json").write_text("{}")
+    results = tmp_path / "results"
+    digests = []
+    for _ in range(2):
+        for _ in range(2):
+            seen = Sources([str(tmp_path)])
+            seen.keep("model", "pkg.kept_net:net", results)
+        digests.append(seen.digest("model", "pkg.kept_net:net"))
+        net.write_text(f"{net.read_text()}\n")
+    names = ("pkg/__init__.py", "pkg/kept_net.py", "sizes.json")
+    expected = {f"{digest}/{name}" for digest in digests for name in names}
+    assert sources.files_below(results).keys() == expected
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize(
+    ("of_file", "of_folder", "expected"),
+    [(0o600, 0o755, 0o600), (0o640, 0o755, 0o640), (0o644, 0o700, 0o600), (0o644, 0o750, 0o640)],
+)
+def test_a_copy_can_be_read_by_nobody_else_than_before(of_file, of_folder, expected):
+    """Also where a folder keeps others out, such as a home: results may lie where all look."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)  # as those of tests are private
+        (root / "home").mkdir()
+        net = root / "home" / "private_net.py"
+        net.write_text("def net(): ...\n")
+        net.chmod(of_file)
+        net.parent.chmod(of_folder)
+        Sources([str(net.parent)]).keep("model", "private_net:net", root / "kept")
+        (copy,) = (root / "kept").rglob("private_net.py")
+        assert copy.stat().st_mode & 0o777 == expected
+
+
+def test_what_is_not_ones_own_or_large_is_not_kept(tmp_path):
+    """Networks of torchvision have no file; data of many bytes stay where they are."""
+    (tmp_path / "large_net.py").write_text("DATA = 'large.bin'\n")
+    with (tmp_path / "large.bin").open("wb") as file:
+        file.truncate(1 << 25)
+    for value in ("resnet18", "large_net:net"):
+        Sources([str(tmp_path)]).keep("model", value, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()

@@ -1,4 +1,4 @@
-"""The user's own files that a point is made of: where they are looked for, and their digests.
+"""The user's own files that a point is made of: where they are, their digests, and their copies.
 
 A sweep names modules, weights and data without a machine's path: `mymodel:net`, `weights: w.pt`.
 `submit` keeps the folders in the manifest. Whoever measures a point calls `look_in` with them, so
@@ -8,7 +8,10 @@ Modules are the factory's and all that it imports, at any place and through othe
 import would find them. They are read, not imported, so `submit` needs no torch. Those of the
 standard library and of installed distributions are not the user's own; editable installs are. A
 digest is of names and contents. Compute nodes take it before a module is imported first, and keep
-it as Python keeps the module, so that a later edit does not count as what runs.
+keep it as Python keeps the module, so that a later edit does not count as what runs.
+
+`submit` copies what is small into the results, a folder per digest. What is large stays where it
+is: a bundle takes it from there, if it is still the same.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,6 +50,7 @@ _READ: Final = (
 )  # fmt: skip
 _LONGEST: Final = 255  # bytes of a name, by most file systems; longer texts are prose
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
+_MOST_KEPT: Final = 16 << 20  # bytes of one digest: code is smaller, weights are not
 DIGITS: Final = 16  # 64 bits, as the id of a point
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 _PASSWORD: Final = re.compile(r"\w+://\S*@[^:]*")  # a URL, up to its host; it is no folder
@@ -145,12 +151,28 @@ class Sources:
         """Return the files that an axis names, by their places in a folder that imports find."""
         return {file.place: file.path for file in self._named(axis, value)}
 
+    def keep(self, axis: str, value: str, folder: Path) -> None:
+        """Copy the files that an axis names below a folder; nobody else may write there."""
+        own = self.files(axis, value)
+        to = folder / self.digest(axis, value)
+        if not own or to.exists() or sum(path.stat().st_size for path in own.values()) > _MOST_KEPT:
+            return
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as aside:
+            for place, path in own.items():
+                copy = Path(aside, to.name, place)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                # a password beside the code is as private as it was, though results are shared
+                rights = files.reach(path)
+                with files.open_regular(path) as file, files.making(copy, rights) as made:
+                    shutil.copyfileobj(file, made)
+            Path(aside, to.name).rename(to)
+
     def _named(self, axis: str, value: str) -> list[_OwnFile]:
         if axis not in FACTORIES:
             path = file(value, self._folders)
-            is_name = axis == "weights" and not is_weights_file(value)
-            is_there = value and not is_name and path.is_file()
-            return [_OwnFile("", path, path.name)] if is_there else []
+            is_name = not value or (axis == "weights" and not is_weights_file(value))
+            return [] if is_name or not path.is_file() else [_OwnFile("", path, path.name)]
         module, colon, _ = value.partition(":")
         if not colon:  # a name of torchvision
             return []
@@ -237,6 +259,23 @@ def parts(cell: str) -> dict[str, str]:
 def is_digest(text: str) -> bool:
     """Say whether a text that a record holds is a digest, which names a folder."""
     return bool(_DIGEST.fullmatch(text))
+
+
+def kept(folder: Path, digest: str) -> dict[str, Path]:
+    """Return the files that were kept below a folder under the digest of a row, by their places.
+
+    None for a text that is no digest, and would lead elsewhere. `ResultsError` where one is a link.
+    """
+    found = files_below(folder / digest) if is_digest(digest) else {}
+    for path in found.values():
+        files.refuse_links(folder.parent, *path.relative_to(folder.parent).parts)
+    return found
+
+
+def files_below(folder: Path) -> dict[str, Path]:
+    """Return the files below a folder, by their places in it; none if there is no folder."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path for path in found}
 
 
 def _inside(spec: ModuleSpec) -> list[str]:

@@ -31,7 +31,7 @@ from hpcsweep.analysis.page.write import write_page
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import sweep_file
 from hpcsweep.spec.profile import ProfileFile
-from hpcsweep.store import named_file, own_files
+from hpcsweep.store import named_file
 from hpcsweep.store.folders import SUMS, SweepDir
 from hpcsweep.store.manifest import Manifest
 
@@ -76,7 +76,7 @@ def write(sweep_dir: SweepDir, path: Path) -> list[OwnCode]:
                 profile = made / "profiles" / f"{record.profile}.yaml"
                 profile.write_text(yaml.safe_dump(_profile_keys(record)))
         (made / "README.md").write_text(_readme(data, own))
-        members |= own_files.listed(made)
+        members |= sources.files_below(made)
         for code in own:
             for place, source in code.files.items():
                 members[f"own_files/{code.digest}/{place}"] = source
@@ -155,7 +155,7 @@ def _own_files(data: Dataset) -> Iterator[OwnCode]:
     for row in rows.dropna(subset=["own_files"]).drop_duplicates().to_dict("records"):
         for axis, digest in sources.parts(row["own_files"]).items():
             value = str(row[axis])
-            found = own_files.kept(data.sweep_dir, digest)
+            found = sources.kept(data.sweep_dir.own_files, digest)
             if not found and now.digest(axis, value) == digest:
                 found = now.files(axis, value)
             readable = all(os.access(path, os.R_OK) for path in found.values())

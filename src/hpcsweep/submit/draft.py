@@ -35,7 +35,7 @@ from hpcsweep.catalog import VISIT, network_of, worker_key
 from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import lookup
-from hpcsweep.store import chunk_file, folders, own_files, runs
+from hpcsweep.store import chunk_file, folders, runs
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.manifest import Manifest, RunSettings, masked
 from hpcsweep.submit.comparison import SettledPoints, unmeasured
@@ -288,7 +288,7 @@ def _keep_own_files(sweep_dir: SweepDir, request: Request) -> None:
     found = sources.Sources(request.search_path)
     for axis in sources.FACTORIES:
         for value in names_on(request.sweep, axis):
-            own_files.keep(sweep_dir, found, axis, value)
+            found.keep(axis, value, sweep_dir.own_files)
 
 
 def _tell_orphans(sweep_dir: SweepDir) -> None:
