@@ -227,9 +227,9 @@ def discover(out: Path, *, force: bool) -> Answer:
     hpcsweep discover --out -
     """
     from hpcsweep.cluster.slurm.discover import ask, write
-    from hpcsweep.store import folders
+    from hpcsweep.store import named_file
 
-    if folders.holds_results(out.resolve() / "a profile"):
+    if named_file.holds_results(out.resolve() / "a profile"):
         raise UsageError(f"{out}: belongs to results; choose another folder with --out")
     profiles = ask()
 

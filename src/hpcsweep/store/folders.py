@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
 SubmissionOrder = tuple[int, str]  # round and id of a submission
 
-_OF_A_SWEEP: Final = frozenset({
-    "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "details.csv",
-    "layers.csv", "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
-})  # fmt: skip
 _OF_COLLECT: Final = frozenset(
     ("overall.csv", "details.csv", "layers.csv", "samples.csv", ".collect.json", ".lock")
 )
@@ -119,12 +115,16 @@ class SweepDir:
 
     def submissions(self) -> list[SubmissionDir]:
         """Return every recorded submission that this user may read, oldest first."""
-        every = map(self.submission, self.ages())
-        return [each for each in every if not _is_closed(each.path) and each.manifest.exists()]
+        found = []
+        for name in self.ages():
+            submission = self.submission(name)
+            if not _is_closed(submission.path) and submission.manifest.exists():
+                found.append(submission)
+        return found
 
     def manifests(self) -> list[Manifest]:
         """Return the readable manifests, oldest submission first; `NewerLayout` for a newer one."""
-        manifests = (submission.manifest_or_none() for submission in self.submissions())
+        manifests = [submission.manifest_or_none() for submission in self.submissions()]
         return [record for record in manifests if record]
 
     def damage(self) -> list[str]:
@@ -133,19 +133,22 @@ class SweepDir:
         A damaged submission must not hide the others: where it is safe, commands leave it out and
         print these messages in the end.
         """
-        damage = (problem for submission in self.submissions() for problem in submission.damage())
-        return [*self.closed(), *damage]
+        problems = self.closed()
+        for submission in self.submissions():
+            problems += submission.damage()
+        return problems
 
     def closed(self) -> list[str]:
         """Return a message for each submission that this user may not read, such as another's."""
-        folders = ([self.submissions_dir / name, self.shards_dir / name] for name in self.ages())
-        closed = (next(filter(_is_closed, pair), None) for pair in folders)
-        return [
-            f"{folder}: this user may not read it, so its rows and jobs are left out, and its "
-            "points may be measured again; its owner opens submissions and shards: chmod -R a+rX"
-            for folder in closed
-            if folder
-        ]
+        problems = []
+        for name in self.ages():
+            for folder in (self.submissions_dir / name, self.shards_dir / name):
+                if _is_closed(folder):
+                    lost = "its rows and jobs are left out, and its points may be measured again"
+                    remedy = "its owner opens submissions and shards: chmod -R a+rX"
+                    problems.append(f"{folder}: this user may not read it, so {lost}; {remedy}")
+                    break  # one message a submission
+        return problems
 
     def ages(self) -> dict[str, SubmissionOrder]:
         """Return the order of submissions, and so of their rows, by id; the oldest comes first.
@@ -153,22 +156,26 @@ class SweepDir:
         The round counts, not the time in the id, since clocks may go back. A submission without a
         readable manifest takes the round of the one before it by id.
         """
-        ages: dict[str, SubmissionOrder] = {}
+        ages: list[SubmissionOrder] = []
         last = 0
         every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
         for name in sorted(every if self.only is None else every & self.only):
             with suppress(ResultsError):
                 last = self.submission(name).read_manifest().round
-            ages[name] = last, name
-        return dict(sorted(ages.items(), key=lambda item: item[1]))
+            ages.append((last, name))
+        return {name: (number, name) for number, name in sorted(ages)}
 
     def next_round(self) -> int:
         """Return the round of the next submission."""
-        return max((number for number, _id in self.ages().values()), default=-1) + 1
+        rounds = [number for number, _id in self.ages().values()]
+        return max(rounds, default=-1) + 1
 
     def shards(self) -> list[ShardPath]:
         """Return every shard, those of the oldest submission first."""
-        return [shard for submission in self.ages() for shard in self.shards_of(submission)]
+        shards = []
+        for submission in self.ages():
+            shards += self.shards_of(submission)
+        return shards
 
     def shards_of(self, submission_id: str) -> list[ShardPath]:
         """Return the shards of one submission, by chunk and attempt."""
@@ -272,12 +279,12 @@ class SubmissionDir:
         """Return a message for each damaged line of the journal."""
         from hpcsweep.store.jobs_file import Damaged  # noqa: PLC0415 - no journal on nodes
 
-        return [
-            f"{self.jobs}{f':{entry.line}' * bool(entry.line)}: cannot be read ({entry.why}); "
-            "its jobs may be unknown"
-            for entry in self.read_jobs()
-            if isinstance(entry, Damaged)
-        ]
+        problems = []
+        for entry in self.read_jobs():
+            if isinstance(entry, Damaged):
+                where = f"{self.jobs}:{entry.line}" if entry.line else f"{self.jobs}"
+                problems.append(f"{where}: cannot be read ({entry.why}); its jobs may be unknown")
+        return problems
 
     def append_job(self, entry: Entry) -> None:
         """Append an entry to the journal, synced before this returns."""
@@ -312,9 +319,6 @@ class ShardPath:
         return replace(self, attempt=self.attempt + 1)
 
 
-_MAKES: Final = "`hpcsweep submit SPEC` makes some, and --results names another folder"
-
-
 def is_name_at(root: Path, text: str) -> bool:
     """Say whether a text names a sweep below `root`, and so no folder elsewhere."""
     return files.may_name_a_sweep(text) and (root / text).is_dir()
@@ -330,53 +334,41 @@ def open_sweep(root: Path, name: str) -> SweepDir:
         needs = f"a name {files.SWEEP_NAMES}; name the sweep, or its folder"
         raise UsageError(f"no sweep can have the name '{name}': {needs}")
     sweep_dir = SweepDir(root / name)
-    if not _is_results(sweep_dir.path):
+    if not is_results(sweep_dir.path):
         names = [sweep_dir.name for sweep_dir in all_sweeps(root)]
         have = f"{root.absolute()} has {', '.join(names) or 'no results yet'}"
-        above = (folder / root.name for folder in root.absolute().parent.parents)
-        others = (
-            f"; {there} has it: --results {there}" for there in above if _is_results(there / name)
-        )
-        hint = next(others, suggest(name, names))
-        raise UsageError(f"no results of a sweep '{name}'{hint} ({have}); {_MAKES}")
+        hint = suggest(name, names)
+        for folder in reversed(root.absolute().parent.parents):  # the nearest one comes last
+            above = folder / root.name
+            if is_results(above / name):
+                hint = f"; {above} has it: --results {above}"
+        makes = "`hpcsweep submit SPEC` makes some, and --results names another folder"
+        raise UsageError(f"no results of a sweep '{name}'{hint} ({have}); {makes}")
     manifest.check_layout(sweep_dir.path)
     return sweep_dir
 
 
 def all_sweeps(root: Path) -> list[SweepDir]:
     """Return every sweep that has results below `root`."""
-    return [
-        SweepDir(root / name)
-        for name in sorted(_listdir(root))
-        if files.may_name_a_sweep(name) and _is_results(root / name)
-    ]
+    names = [name for name in sorted(_listdir(root)) if files.may_name_a_sweep(name)]
+    return [SweepDir(root / name) for name in names if is_results(root / name)]
 
 
 def sweeps_at(path: Path) -> list[SweepDir]:
     """Return the results folder at a path, else every results folder below it."""
-    return [SweepDir(path)] if _is_results(path) else all_sweeps(path)
+    return [SweepDir(path)] if is_results(path) else all_sweeps(path)
 
 
-def holds_results(path: Path) -> bool:
-    """Say whether a resolved path belongs to a results folder, on file systems without case too."""
-    for folder in path.parents[:-1]:
-        names = ("submissions", "shards") if _is_results(folder.parent) else ()
-        for kept in (folder.parent / name for name in names):
-            with suppress(OSError):
-                if kept.samefile(folder):
-                    return True
-    own = path.name.startswith(".") or path.name.casefold() in _OF_A_SWEEP
-    return own and _is_results(path.parent)
-
-
-def _is_results(folder: Path) -> bool:
+def is_results(folder: Path) -> bool:
+    """Say whether a folder has the results of a sweep."""
     return (folder / "submissions").is_dir()
 
 
 def new_submission(sweep_dir: SweepDir, profile: str, now: datetime | None = None) -> SubmissionDir:
     """Create the folder of a new submission, `<UTC time>-<profile>[.N]`."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%d-%H%M%S")
-    for suffix in ("", *(f".{n}" for n in range(2, 100))):
+    for number in range(1, 100):
+        suffix = f".{number}" if number > 1 else ""
         submission = sweep_dir.submission(f"{stamp}-{profile}{suffix}")
         try:
             submission.path.mkdir(parents=True)
@@ -391,9 +383,14 @@ def new_submission(sweep_dir: SweepDir, profile: str, now: datetime | None = Non
 
 
 def _shards(folder: Path, prefix: str = "") -> list[ShardPath]:
-    names = [] if _is_closed(folder) else _listdir(folder)
-    matches = filter(None, (_SHARD.fullmatch(name) for name in names if name.startswith(prefix)))
-    return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
+    if _is_closed(folder):
+        return []
+    shards = []
+    for name in _listdir(folder):
+        match = _SHARD.fullmatch(name)
+        if match and name.startswith(prefix):
+            shards.append(ShardPath(folder, int(match[1]), int(match[2])))
+    return sorted(shards)
 
 
 def _listdir(path: Path) -> list[str]:
@@ -406,11 +403,10 @@ def _listdir(path: Path) -> list[str]:
 
 def _is_closed(folder: Path) -> bool:
     """Say whether this user lacks the right to read a folder; other errors may pass."""
-    try:
-        os.stat(f"{folder}/.")  # noqa: PTH116 - needs the right to enter; a path drops the dot
-        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
-    except PermissionError:
-        return not os.access(folder, os.R_OK | os.X_OK)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    with suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            os.stat(f"{folder}/.")  # noqa: PTH116 - needs the right to enter; a path drops the dot
+            os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+        except PermissionError:
+            return not os.access(folder, os.R_OK | os.X_OK)
     return False

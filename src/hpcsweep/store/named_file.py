@@ -23,6 +23,11 @@ IsOurs = Callable[[bytes], bool]  # tells by its bytes whether a file is an earl
 # bytes that are read of a file to look for the mark: bundles have it at their end, and one that is
 # larger than 256 MiB is rather kept than read into the memory of a login node
 _MOST_READ: Final = 1 << 28
+# what lies in the folder of a sweep: none of it may be replaced, whether it is there or not
+_OF_A_SWEEP: Final = frozenset({
+    "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "details.csv",
+    "layers.csv", "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
+})  # fmt: skip
 
 
 def check(path: Path, is_ours: IsOurs) -> Path | None:
@@ -38,12 +43,25 @@ def check(path: Path, is_ours: IsOurs) -> Path | None:
         raise UsageError(f"{path}: is a folder; name a file in it, such as {path / 'NAME'}")
     if not real.parent.is_dir():
         raise UsageError(f"{path}: No such file or directory: there is no folder {path.parent}")
-    if folders.holds_results(real):
+    if holds_results(real):
         raise UsageError(f"{path}: belongs to the results; choose a place outside of them")
     if real.exists() and not _may_go(real, is_ours):
         text = "exists, and hpcsweep did not write it as this output, or it was edited since"
         raise UsageError(f"{path}: {text}; remove it, or choose another name")
     return real
+
+
+def holds_results(path: Path) -> bool:
+    """Say whether a resolved path belongs to a results folder, on file systems without case too."""
+    for folder in path.parents[:-1]:
+        if not folders.is_results(folder.parent):
+            continue
+        for name in ("submissions", "shards"):
+            with suppress(OSError):
+                if folder.samefile(folder.parent / name):
+                    return True
+    own = path.name.startswith(".") or path.name.casefold() in _OF_A_SWEEP
+    return own and folders.is_results(path.parent)
 
 
 def _is_stream(state: os.stat_result) -> bool:
