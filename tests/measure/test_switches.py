@@ -89,11 +89,11 @@ def test_each_switch_is_set_back_after_a_factory_and_before_a_point(name):
     before = switches.read()
     other = OTHERS[name] if name in OTHERS else not before[name]
     with switches.kept(f"nets:{name}"):
-        switches.SWITCHES[name].turn(other)
+        switches.SWITCHES[name][1](other)
         assert [told.partition("=")[0] for told in switches.turned()] == [name]
     assert switches.read() == before
     assert len(switches.turned_by(["alexnet", f"nets:{name}", None])) == 1
-    switches.SWITCHES[name].turn(other)
+    switches.SWITCHES[name][1](other)
     switches.apply(point().axes)
     assert switches.read() == before
     assert switches.turned() == []

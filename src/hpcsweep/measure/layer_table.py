@@ -21,7 +21,7 @@ after the point's own. Its rows name it as `algorithm`; their `layer_timer` is `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -51,6 +51,14 @@ from hpcsweep.measure.work import call_cells
 from hpcsweep.point import Point
 
 OTHER: Final = "__other__"
+UNIQUE: Final = "unique"
+BATCHED: Final = "batched"
+PLANS: Final = "plans"
+MODES: Final = (UNIQUE, BATCHED, PLANS)
+BATCH: Final = 20  # calls at least, so that a launch's cost hardly shows in that of a call
+_MOST_CALLS: Final = 1024  # of a batch: inputs have their turn in it, but a graph takes memory
+_ISOLATED: Final = "isolated"
+
 About = Sequence[Sequence[Cells]]  # what checks found of each convolution, in call order
 
 
@@ -76,16 +84,19 @@ class LayerTable:
     ) -> None:
         """Summarise the times of the layer lane; clean pass i ran next to layer pass i."""
         self._timed = timed
-        self._pass_times = pass_times
         self._clean_times = clean_times
         self._parts = parts
         self._event_floor_ms = event_floor_ms
+        self._sums = list[float]()
+        rest = []
         timed_calls = filter(None, timed.times)
-        self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed_calls, strict=True)]
-        rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
+        for total, *calls in zip(pass_times, *timed_calls, strict=True):
+            self._sums.append(sum(calls))
+            rest.append(total - sum(calls))
         self._whole = stats.summarise(pass_times)
         self._rest = stats.summarise(rest)
         self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
+        self._overhead_pct = 100 * (self._over_clean(pass_times) - 1)
 
     def rows(self, point: Point, about: About, of_others: Sequence[Cells] = ()) -> list[Row]:
         """Return the rows of timed layer calls in order, `__other__` last.
@@ -94,23 +105,26 @@ class LayerTable:
         """
         shared = _shared_cells(point, self._timed.timer)
         calls = self._timed.calls
+        forward = len(calls) - self._timed.backward
+        # if the profiled pass ran other layers, their kernels cannot be assigned to these
         others = [call for call in calls if call.conv is None]
-        if len(others) != len(of_others):
-            # the profiled pass ran other layers: their kernels cannot be assigned to these
-            of_others = [Cells() for _ in others]
+        of_other_calls = iter(of_others if len(others) == len(of_others) else [])
         of_convolutions = iter(about)
-        of_other_calls = iter(of_others)
         rows = []
         for index, (call, summary) in enumerate(zip(calls, self._of_calls, strict=True)):
-            found = [next(of_other_calls)] if call.conv is None else next(of_convolutions)
+            if call.conv is None:
+                found = [next(of_other_calls, Cells())]
+            else:
+                found = [*next(of_convolutions)]
             if summary is None:
                 continue
-            is_forward = index < len(calls) - self._timed.backward
-            place = LayerCells(call_index=index, direction="forward" if is_forward else "backward")
+            direction = "forward" if index < forward else "backward"
+            place = LayerCells(call_index=index, direction=direction)
             times = summary.layer_cells(self._whole)
             rows.append(row_of(shared, call_cells(call), place, times, *found))
         rest = LayerCells(layer=OTHER, op=OTHER, call_index=len(calls), direction=None)
-        return [*rows, row_of(shared, self._rest.layer_cells(self._whole), rest)]
+        rows.append(row_of(shared, self._rest.layer_cells(self._whole), rest))
+        return rows
 
     def convolution_means(self) -> tuple[list[float], list[float]] | None:
         """Return the mean milliseconds of convolution calls, and of other calls that convolve.
@@ -130,26 +144,30 @@ class LayerTable:
 
     def flags(self) -> list[str]:
         """Return the flags of the layer pass."""
-        slow = ["hook_overhead"] if self._overhead_pct() > LIMITS["hook_overhead"] else []
-        return [*(["layer_starved"] if self._timed.starved else []), *slow]
-
-    def _overhead_pct(self) -> float:
-        return 100 * (_paired_ratio(self._pass_times, self._clean_times) - 1)
+        flags = []
+        if self._timed.starved:
+            flags.append("layer_starved")
+        if self._overhead_pct > LIMITS["hook_overhead"]:
+            flags.append("hook_overhead")
+        return flags
 
     def overall_cells(self) -> LayerPassCells:
-        """Return the columns that compare the layer pass with the clean pass.
-
-        Each layer pass is compared with the clean pass next to it. The columns have the median of
-        these ratios, since a disturbance spoils single pairs and would move a mean.
-        """
+        """Return the columns that compare the layer pass with the clean pass."""
         return LayerPassCells(
             layer_pass_mean_ms=self._whole.mean,
             layer_pass_parts=self._parts,
             event_floor_ms=self._event_floor_ms,
-            hook_overhead_pct=self._overhead_pct(),
-            layer_sum_over_total=_paired_ratio(self._sums, self._clean_times),
+            hook_overhead_pct=self._overhead_pct,
+            layer_sum_over_total=self._over_clean(self._sums),
             other_pct=100 * self._rest.mean / self._whole.mean,
         )
+
+    def _over_clean(self, times: Sequence[float]) -> float:
+        """Return the median of the ratios of times to those of the clean passes next to them.
+
+        A disturbance spoils single pairs, and would move a mean.
+        """
+        return stats.median([a / b for a, b in zip(times, self._clean_times, strict=True)])
 
 
 class IsolatedTable:
@@ -167,10 +185,11 @@ class IsolatedTable:
         plans: Mapping[str, Sequence[_PlanTimes]],
     ) -> None:
         """Take the times of convolutions, the clean pass for their shares, and plans by keys."""
+        distinct = list({id(of_call): of_call for of_call in times}.values())
+        for of_key in plans.values():
+            distinct += [plan.times for plan in of_key]
+        self.timed_s = sum(of_call.seconds for of_call in distinct)
         self.times = times
-        distinct = {id(of_call): of_call.seconds for of_call in times}
-        tried = (plan.times.seconds for of_key in plans.values() for plan in of_key)
-        self.timed_s = sum(distinct.values()) + sum(tried)
         self.calls = calls
         self._clean = clean
         self._timer = timer
@@ -187,7 +206,8 @@ class IsolatedTable:
         rows = []
         of_plans = []
         for index, (call, of_call) in enumerate(zip(self.calls, self.times, strict=True)):
-            same = (shared, LayerCells(call_index=index, direction="forward"), call_cells(call))
+            place = LayerCells(call_index=index, direction="forward")
+            same = (shared, place, call_cells(call))
             times = of_call.summary.layer_cells(self._clean)
             rows.append(row_of(*same, times, *about[index], LayerCells(cold=of_call.cold)))
             for plan in self._plans.get(call.key, ()):
@@ -223,20 +243,6 @@ def _shared_cells(point: Point, timer: str) -> LayerCells:
         point_id=point.point_id,
         layer_timer=timer,
     )
-
-
-def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float:
-    """Return the median of the ratios of times to those of the clean passes next to them."""
-    return stats.median([a / b for a, b in zip(times, clean_times, strict=True)])
-
-
-UNIQUE: Final = "unique"
-BATCHED: Final = "batched"
-PLANS: Final = "plans"
-MODES: Final = (UNIQUE, BATCHED, PLANS)
-BATCH: Final = 20  # calls at least; inputs have their turn in a batch
-_MOST_CALLS: Final = 1024  # of a batch
-_ISOLATED: Final = "isolated"
 
 
 @dataclass(frozen=True)
@@ -286,7 +292,7 @@ def time_isolated(
     plan of the back-end, too. `clean` is the pass of which times are shares.
     """
     convolutions = [call for call in calls if call.conv is not None]
-    flush = caches.preparation("cold", next(model.parameters()).device)
+    isolation = _Isolation(point, choices.backend, next(model.parameters()).device)
     timed = dict[tuple[str, str], _CallTimes]()
     plans = dict[str, list[_PlanTimes]]()
     times = []
@@ -296,82 +302,85 @@ def time_isolated(
             if kind not in timed:
                 layer = model.get_submodule(call.layer)
                 inputs = inputs_of(call, next(layer.parameters()), point)
-                timed[kind] = _time(layer, inputs, point, flush)
+                timed[kind] = isolation.time(layer, inputs)
                 if point.measure["layers"] == PLANS and is_plain(layer):
-                    plans[call.key] = [
-                        _time_plan(layer, inputs, point, flush, (plan, choices.backend))
-                        for plan in _plans(call, layer, choices.backend, point)
-                        if plan.used != picked.used
-                    ]
+                    plans[call.key] = isolation.time_plans(call, layer, inputs, picked.used)
             times.append(timed[kind])
-    timer = BATCHED if _in_batches(point) else _ISOLATED
+    timer = BATCHED if isolation.in_batches else _ISOLATED
     return IsolatedTable(convolutions, times, clean, timer, plans)
 
 
-def _plans(
-    call: LayerCall, layer: nn.Conv2d, backend: Backend, point: Point
-) -> Iterator[LayerChoice]:
-    """Yield the plans of a call that run."""
-    if call.conv is not None:
-        for name in backend.plans(call.conv, point.measure["plans"]):
-            choice = decide(name, call.layer, call.conv, backend, layer.weight.device.type)
-            if not choice.fallback:
-                yield choice
+class _Isolation:
+    """Times layers of a point alone, each after the previous one's data left the cache."""
 
+    def __init__(self, point: Point, backend: Backend, device: torch.device) -> None:
+        self._point = point
+        self._backend = backend
+        self._flush = caches.preparation("cold", device)
+        self._flushed = point.axes["cache_state"] == "cold"
+        wanted = point.measure["layers"] == BATCHED or point.axes["launch"] == "graph"
+        # calls share a graph, in which with a cold cache only the first one would find it cold
+        self.in_batches = wanted and not self._flushed
 
-def _time_plan(
-    layer: nn.Conv2d,
-    inputs: Sequence[Tensor],
-    point: Point,
-    flush: Callable[[], object],
-    plan: tuple[LayerChoice, Backend],
-) -> _PlanTimes:
-    choice, backend = plan
-    kind = layer.weight.device.type
-    twin = running(layer, choice.used, backend)
-    output = twin(inputs[0])
-    times = _time(twin, inputs, point, flush)
-    error = rounding.of_call(layer, inputs[0], output, choice, device=kind, tf32=point.axes["tf32"])
-    proof = Evidence(choice.layer)
-    if point.measure["evidence"]:
-        alone = replace(choice, layer="")  # it is no part of a network
-        (proof,) = profiled_passes.prove_forward(
-            twin, lambda: twin(inputs[0]), [alone], backend
-        ).calls
-    return _PlanTimes(choice, times, error, proof)
+    def time(self, layer: nn.Module, inputs: Sequence[Tensor]) -> _CallTimes:
+        """Time the calls of a layer."""
+        settings: dict[str, Any] = dict(self._point.measure)
+        device = inputs[0].device
+        launch = self._point.axes["launch"]
+        calls = 1
+        in_turn = len(inputs)
+        if self.in_batches:
+            launch = "graph"
+            calls = max(BATCH, min(_MOST_CALLS, len(inputs)))
+            if device.type == "cuda":  # a replay uses the inputs of its capture again
+                in_turn = min(calls, len(inputs))
+        turns = itertools.cycle(inputs)
 
+        def run() -> None:
+            for _ in range(calls):
+                layer(next(turns))
 
-def _in_batches(point: Point) -> bool:
-    """Say whether calls share a graph; with a cold cache only the first one would find it cold."""
-    wanted = point.measure["layers"] == BATCHED or point.axes["launch"] == "graph"
-    return wanted and point.axes["cache_state"] != "cold"
+        todo = LaneWork(layer, run, self._flush if self._flushed else nothing)
+        self._flush()
+        lanes = make_lanes(device, launch, todo)
+        lanes = lanes.settled(lanes.warm_up(settings))
+        done, _ = lanes.collect(settings)
+        cold = "none"
+        if self._flushed:
+            cold = "input+weights"
+        elif caches.outgrown(device, in_turn * inputs[0].nbytes):
+            cold = "input"
+        summary = stats.summarise([time / calls for time in done.times[0]])
+        return _CallTimes(summary, cold, done.timed_s)
 
+    def time_plans(
+        self, call: LayerCall, layer: nn.Conv2d, inputs: Sequence[Tensor], used: str
+    ) -> list[_PlanTimes]:
+        """Time the plans of a call that run, but for the one that the point has `used`."""
+        assert call.conv is not None  # noqa: S101 - a convolution
+        device = layer.weight.device.type
+        found = []
+        for name in self._backend.plans(call.conv, self._point.measure["plans"]):
+            choice = decide(name, call.layer, call.conv, self._backend, device)
+            if not choice.fallback and choice.used != used:
+                found.append(self._time_plan(choice, layer, inputs))
+        return found
 
-def _time(
-    layer: nn.Module, inputs: Sequence[Tensor], point: Point, flush: Callable[[], object]
-) -> _CallTimes:
-    """Time the calls of a layer, after the previous layer's data are flushed from the cache."""
-    settings: dict[str, Any] = dict(point.measure)
-    batched = _in_batches(point)
-    device = inputs[0].device
-    launch = "graph" if batched else point.axes["launch"]
-    calls = max(BATCH, min(_MOST_CALLS, len(inputs))) if batched else 1
-    turns = itertools.cycle(inputs)
-
-    def run() -> None:
-        for _ in range(calls):
-            layer(next(turns))
-
-    flushed = point.axes["cache_state"] == "cold"
-    in_graph = batched and device.type == "cuda"
-    used = min(calls, len(inputs)) if in_graph else len(inputs)
-    rotated = caches.outgrown(device, used * inputs[0].nbytes)
-    todo = LaneWork(layer, run, flush if flushed else nothing)
-    flush()
-    lanes = make_lanes(device, launch, todo)
-    done, _ = lanes.settled(lanes.warm_up(settings)).collect(settings)
-    cold = "input+weights" if flushed else "input" if rotated else "none"
-    return _CallTimes(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
+    def _time_plan(
+        self, choice: LayerChoice, layer: nn.Conv2d, inputs: Sequence[Tensor]
+    ) -> _PlanTimes:
+        x = inputs[0]
+        twin = running(layer, choice.used, self._backend)
+        output = twin(x)
+        times = self.time(twin, inputs)
+        tf32 = self._point.axes["tf32"]
+        error = rounding.of_call(layer, x, output, choice, device=x.device.type, tf32=tf32)
+        proof = Evidence(choice.layer)
+        if self._point.measure["evidence"]:
+            alone = [replace(choice, layer="")]  # it is no part of a network
+            proved = profiled_passes.prove_forward(twin, lambda: twin(x), alone, self._backend)
+            (proof,) = proved.calls
+        return _PlanTimes(choice, times, error, proof)
 
 
 def inputs_of(call: LayerCall, weight: Tensor, point: Point) -> list[Tensor]:

@@ -17,22 +17,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import add, sub
 from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hpcsweep.conv import parts, tensors
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.conv.tensors import filters_learn, tensors_in
 from hpcsweep.errors import first_line
+from hpcsweep.measure import switches
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution, OperationCounter, bytes_of
 
@@ -45,6 +43,14 @@ _SIZE_COMPLAINTS: Final = (
     "Wrong image",
     "Expected more than 1 value",
 )
+# Attention as single operators, whose work is known: a fused one is an operator without a formula.
+_UNFUSED: Final = {
+    "mha.fastpath": False,
+    "sdp.flash": False,
+    "sdp.mem_efficient": False,
+    "sdp.cudnn": False,
+    "sdp.math": True,
+}
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,12 @@ class _Count:
     operators: int = 0
 
     def __add__(self, other: _Count) -> _Count:
-        return _Count(*map(add, astuple(self), astuple(other)))
+        return _Count(
+            self.flops + other.flops, self.bytes + other.bytes, self.operators + other.operators
+        )
 
     def __sub__(self, other: _Count) -> _Count:
-        return _Count(*map(sub, astuple(self), astuple(other)))
+        return self + _Count(-other.flops, -other.bytes, -other.operators)
 
 
 @dataclass
@@ -167,8 +175,15 @@ class _Recorder:
         def noted(*args: object, **kwargs: object) -> object:
             if self.stack:
                 self.stack[-1].has_children = True
-            so_far = self.count(), len(self.calls), len(self.counter.convolutions)
-            self.stack.append(_Frame(name, part, list(tensors_in([args, kwargs])), *so_far))
+            frame = _Frame(
+                name,
+                part,
+                inputs=list(tensors_in([args, kwargs])),
+                before=self.count(),
+                calls_before=len(self.calls),
+                convolutions_before=len(self.counter.convolutions),
+            )
+            self.stack.append(frame)
             output = forward(*args, **kwargs)
             # convolutions in a script's graph that call a library without the dispatcher
             script = str(getattr(forward, "inlined_graph", ""))
@@ -182,6 +197,7 @@ class _Recorder:
         return noted
 
     def leave(self, module: nn.Module, output: object) -> None:
+        """Record the call that ends, if it is one of a layer or around layers."""
         frame = self.stack.pop()
         done = self.count() - frame.before
         own = done - frame.of_children
@@ -194,37 +210,58 @@ class _Recorder:
             is_inner = bool(self.stack) or isinstance(module, nn.Conv2d)
             multiplies = own.flops > 0 and all(call.conv is None for call in inside)
             if not (is_inner and multiplies):
-                self._around(frame, module, outputs, own)
+                self._leave_around(frame, module, outputs, own)
                 return
         self.no_layers.update(call.layer for call in inside)
         if isinstance(module, nn.Identity) and type(module).forward is nn.Identity.forward:
             self.no_layers.add(frame.name)
         if frame.part == parts.COMPILES_ITSELF or self.counter.higher_order:
             self.no_layers.add(frame.name)  # timers inside would be compiled, too
-        call = _call(frame, module, outputs, self)
-        self.calls.append(replace(call, flops=done.flops, bytes_of_products=done.bytes))
+        call = self._call(frame, module, outputs, list(module.parameters()), done)
+        plain_input = isinstance(module, nn.Conv2d) and len(frame.inputs) == 1
+        if plain_input and not transformed(module, frame.inputs[0]):
+            # autocast depends on the real device, not on the meta device
+            conv = ConvShape.of(module, frame.inputs[0], self.layout, self.device.type)
+            gradients = None
+            if any(output.requires_grad for output in outputs):
+                gradients = frame.inputs[0].requires_grad, filters_learn(module)
+            call = replace(call, key=conv.unique_key, conv=conv, gradients=gradients)
+        self.calls.append(call)
 
-    def _around(self, frame: _Frame, module: nn.Module, outputs: list[Tensor], own: _Count) -> None:
+    def _leave_around(
+        self, frame: _Frame, module: nn.Module, outputs: list[Tensor], own: _Count
+    ) -> None:
         """Record a call around others, if it is one: without what these have."""
         parameters = list(module.parameters(recurse=False))
         holds = parameters or [*module.buffers(recurse=False)]
         if not (self.stack and holds and own.operators) or frame.has_closed:
             self.no_layers.add(frame.name)
             return
-        call = _call(frame, module, outputs, self)
+        call = self._call(frame, module, outputs, parameters, own)
         convolved = tuple(conv for conv in call.convolutions if conv.layer == frame.name)
-        self.calls.append(
-            replace(
-                call,
-                params=sum(p.numel() for p in parameters),
-                flops=own.flops,
-                bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
-                conv=None,
-                convolutions=convolved,
-                gradients=None,
-                bytes_of_products=own.bytes,
-                inside=len(self.calls) - frame.calls_before,
-            )
+        inside = len(self.calls) - frame.calls_before
+        self.calls.append(replace(call, convolutions=convolved, inside=inside))
+
+    def _call(
+        self,
+        frame: _Frame,
+        module: nn.Module,
+        outputs: list[Tensor],
+        parameters: list[nn.Parameter],
+        counted: _Count,
+    ) -> LayerCall:
+        """Return a call that is no plain convolution."""
+        return LayerCall(
+            layer=frame.name,
+            op="conv2d" if isinstance(module, nn.Conv2d) else type(module).__name__.lower(),
+            inputs=_sizes(frame.inputs),
+            outputs=_sizes(outputs),
+            params=sum(parameter.numel() for parameter in parameters),
+            flops=counted.flops,
+            bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
+            key=_key(module, frame.inputs),
+            convolutions=tuple(self.counter.convolutions[frame.convolutions_before :]),
+            bytes_of_products=counted.bytes,
         )
 
     def layer_calls(self) -> tuple[LayerCall, ...]:
@@ -232,12 +269,12 @@ class _Recorder:
 
         A module that is one in some calls only cannot be timed: its timer would see all calls.
         """
-        kept = [at for at, call in enumerate(self.calls) if call.layer not in self.no_layers]
+        of_layers = [call.layer not in self.no_layers for call in self.calls]
         calls = []
-        for place, at in enumerate(kept):
-            call = self.calls[at]
-            inside = place - bisect_left(kept, at - call.inside)
-            calls.append(replace(call, inside=inside))
+        for at, call in enumerate(self.calls):
+            if of_layers[at]:
+                inside = sum(of_layers[at - call.inside : at])
+                calls.append(replace(call, inside=inside))
         return tuple(calls)
 
 
@@ -333,8 +370,7 @@ def _record(
     layout = layout_of(real, *([] if tensors.is_lazy(model) else model.parameters()))
     recorder = _Recorder(real.device, layout, on_meta=image.is_meta)
     noting = parts.wrapped_layers(layers, recorder.noting)
-    # fused attention is an operator without a formula
-    with noting, unfused_attention(), parts.eagerly(), recorder.counter:
+    with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder.counter:
         model(image)
     calls = recorder.layer_calls()
     inside = {id(conv) for call in calls if call.conv for conv in call.convolutions}
@@ -345,50 +381,10 @@ def _record(
     return Shapes(calls, recorder.counter.flops, bytes_min, outside)
 
 
-@contextmanager
-def unfused_attention() -> Iterator[None]:
-    """Run attention as single operators, whose work and numbers are known."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(value=False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(value=before)
-
-
 def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Module]:
     """Return the distinct modules of the calls."""
     wanted = {call.layer for call in calls}
     return [module for name, module in parts.walk(model) if name in wanted]
-
-
-def _call(
-    frame: _Frame, module: nn.Module, outputs: list[Tensor], recorder: _Recorder
-) -> LayerCall:
-    """Return a call with all that is in it, but for what was counted."""
-    conv = None
-    gradients = None
-    plain_input = isinstance(module, nn.Conv2d) and len(frame.inputs) == 1
-    if plain_input and not transformed(module, frame.inputs[0]):
-        # autocast depends on the real device, not on the meta device
-        conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
-        if any(output.requires_grad for output in outputs):
-            gradients = frame.inputs[0].requires_grad, filters_learn(module)
-    parameters = list(module.parameters())
-    return LayerCall(
-        layer=frame.name,
-        op="conv2d" if isinstance(module, nn.Conv2d) else type(module).__name__.lower(),
-        inputs=_sizes(frame.inputs),
-        outputs=_sizes(outputs),
-        params=sum(p.numel() for p in parameters),
-        flops=0,
-        bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
-        key=conv.unique_key if conv else _key(module, frame.inputs),
-        conv=conv,
-        convolutions=tuple(recorder.counter.convolutions[frame.convolutions_before :]),
-        gradients=gradients,
-    )
 
 
 def _sizes(tensors: list[Tensor]) -> Sizes:

@@ -11,8 +11,8 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -38,22 +38,17 @@ _PRECISIONS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Switch:
-    """How a switch is read, and how it is turned to a value that was read."""
-
-    read: Callable[[], Any]
-    turn: Callable[[Any], object]
+# how a switch is read, and how it is turned to a value that was read
+Switch = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
-def _attributes(**owners: tuple[object, str]) -> dict[str, Switch]:
+def _attributes(group: str, owner: object, *names: str) -> dict[str, Switch]:
     """Return the switches that are attributes, by names such as `cudnn.enabled`."""
-    found = {}
-    for name, (owner, attributes) in owners.items():
-        for attribute in attributes.split():
-            if hasattr(owner, attribute):  # which this torch may lack
-                read = partial(getattr, owner, attribute)
-                found[f"{name}.{attribute}"] = Switch(read, partial(setattr, owner, attribute))
+    found = dict[str, Switch]()
+    for name in names:
+        if hasattr(owner, name):  # which this torch may lack
+            get = partial(getattr, owner, name)
+            found[f"{group}.{name}"] = get, partial(setattr, owner, name)
     return found
 
 
@@ -99,23 +94,18 @@ def _set_precision(wanted: Precision) -> None:
         torch._C._set_fp32_precision_setter(*pair, precision)  # noqa: SLF001
 
 
-def _set_environment(wanted: str | None) -> None:
+def _set_workspace(wanted: str | None) -> None:
     if wanted is None:
         os.environ.pop(_CUBLAS, None)
     else:
         os.environ[_CUBLAS] = wanted
 
 
-def _flushes() -> bool:
-    """Say whether this thread takes numbers below the normal ones for zero."""
-    return sys.float_info.min / 4 == 0
-
-
 def _device() -> torch.device | None:
     """Return the device of new tensors; None: nobody set one, which costs each call some time."""
-    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) and (  # noqa: SLF001
-        torch.get_default_device()
-    )
+    if getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is None:  # noqa: SLF001
+        return None
+    return torch.get_default_device()
 
 
 def _autocast(kind: str) -> Switch:
@@ -123,58 +113,58 @@ def _autocast(kind: str) -> Switch:
         torch.set_autocast_enabled(kind, wanted[0])
         torch.set_autocast_dtype(kind, wanted[1])
 
-    return Switch(lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)), turn)
+    return (lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))), turn
 
 
 _SDP: Final = torch.backends.cuda
+_MHA: Final = torch.backends.mha
+_C: Final = torch._C  # noqa: SLF001 - these have no public name
 _PRECISION: Final = "fp32_precision"
 SWITCHES: Final[Mapping[str, Switch]] = {
-    "num_threads": Switch(torch.get_num_threads, torch.set_num_threads),
-    _PRECISION: Switch(_precision, _set_precision),
+    "num_threads": (torch.get_num_threads, torch.set_num_threads),
+    _PRECISION: (_precision, _set_precision),
     **_attributes(
-        cudnn=(torch.backends.cudnn, "enabled benchmark deterministic benchmark_limit"),
-        mkldnn=(torch.backends.mkldnn, "enabled deterministic"),
-        matmul=(
-            torch.backends.cuda.matmul,
-            "allow_fp16_accumulation allow_fp16_reduced_precision_reduction",
-        ),
-        products=(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
-        deterministic=(torch.utils.deterministic, "fill_uninitialized_memory"),
+        "cudnn", torch.backends.cudnn, "enabled", "benchmark", "deterministic", "benchmark_limit"
     ),
-    "nnpack": Switch(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),  # noqa: SLF001
-    "mha.fastpath": Switch(
-        torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+    **_attributes("mkldnn", torch.backends.mkldnn, "enabled", "deterministic"),
+    **_attributes(
+        "matmul",
+        torch.backends.cuda.matmul,
+        "allow_fp16_accumulation",
+        "allow_fp16_reduced_precision_reduction",
     ),
-    "sdp.flash": Switch(_SDP.flash_sdp_enabled, _SDP.enable_flash_sdp),
-    "sdp.mem_efficient": Switch(_SDP.mem_efficient_sdp_enabled, _SDP.enable_mem_efficient_sdp),
-    "sdp.math": Switch(_SDP.math_sdp_enabled, _SDP.enable_math_sdp),
-    "sdp.cudnn": Switch(_SDP.cudnn_sdp_enabled, _SDP.enable_cudnn_sdp),
-    "deterministic_algorithms": Switch(
+    **_attributes("products", torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    **_attributes("deterministic", torch.utils.deterministic, "fill_uninitialized_memory"),
+    "nnpack": (_C._get_nnpack_enabled, _C._set_nnpack_enabled),  # noqa: SLF001
+    "mha.fastpath": (_MHA.get_fastpath_enabled, _MHA.set_fastpath_enabled),
+    "sdp.flash": (_SDP.flash_sdp_enabled, _SDP.enable_flash_sdp),
+    "sdp.mem_efficient": (_SDP.mem_efficient_sdp_enabled, _SDP.enable_mem_efficient_sdp),
+    "sdp.math": (_SDP.math_sdp_enabled, _SDP.enable_math_sdp),
+    "sdp.cudnn": (_SDP.cudnn_sdp_enabled, _SDP.enable_cudnn_sdp),
+    "deterministic_algorithms": (
         lambda: (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
         lambda wanted: torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1]),
     ),
-    _CUBLAS: Switch(partial(os.environ.get, _CUBLAS), _set_environment),
-    "flush_denormal": Switch(_flushes, torch.set_flush_denormal),
-    "default_dtype": Switch(torch.get_default_dtype, torch.set_default_dtype),
-    "default_device": Switch(_device, torch.set_default_device),
-    "grad_enabled": Switch(torch.is_grad_enabled, torch.set_grad_enabled),
+    _CUBLAS: (lambda: os.environ.get(_CUBLAS), _set_workspace),
+    # whether this thread takes numbers below the normal ones for zero
+    "flush_denormal": (lambda: sys.float_info.min / 4 == 0, torch.set_flush_denormal),
+    "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "default_device": (_device, torch.set_default_device),
+    "grad_enabled": (torch.is_grad_enabled, torch.set_grad_enabled),
     "autocast.cpu": _autocast("cpu"),
     "autocast.cuda": _autocast("cuda"),
-    "autocast.cache": Switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    "anomaly": Switch(
+    "autocast.cache": (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    "anomaly": (
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda wanted: torch.set_anomaly_enabled(*wanted),
     ),
-    "jit.fuser": Switch(
-        torch._C._jit_texpr_fuser_enabled,  # noqa: SLF001
-        torch._C._jit_set_texpr_fuser_enabled,  # noqa: SLF001
-    ),
-    "jit.optimized": Switch(
-        torch._C._get_graph_executor_optimize,  # noqa: SLF001
-        torch._C._set_graph_executor_optimize,  # noqa: SLF001
+    "jit.fuser": (_C._jit_texpr_fuser_enabled, _C._jit_set_texpr_fuser_enabled),  # noqa: SLF001
+    "jit.optimized": (
+        _C._get_graph_executor_optimize,  # noqa: SLF001
+        _C._set_graph_executor_optimize,  # noqa: SLF001
     ),
 }
 
@@ -183,7 +173,7 @@ def read(names: Iterable[str] = SWITCHES) -> dict[str, Any]:
     """Return what switches say: all of them, or some."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some versions warn about the older switches of TF32
-        return {name: SWITCHES[name].read() for name in names}
+        return {name: SWITCHES[name][0]() for name in names}
 
 
 def _turn(wanted: Mapping[str, Any]) -> None:
@@ -193,22 +183,12 @@ def _turn(wanted: Mapping[str, Any]) -> None:
         warnings.simplefilter("ignore")
         for name, value in wanted.items():
             if now[name] != value:
-                SWITCHES[name].turn(value)
+                SWITCHES[name][1](value)
 
 
-@dataclass
-class _Known:
-    """What the switches said when this module was imported, before any network.
-
-    `wanted` is what they said after `apply`; `turned` what factories turned, by their names.
-    """
-
-    usual: Mapping[str, Any] = field(default_factory=read)
-    wanted: Mapping[str, Any] = field(default_factory=read)
-    turned: dict[str, list[str]] = field(default_factory=dict)
-
-
-_KNOWN: Final = _Known()
+_USUAL: Final = read()  # what they said when this module was imported, before any network
+_wanted: Final = dict(_USUAL)  # what they said after `apply`
+_turned: Final = dict[str, list[str]]()  # what factories turned, by their names
 
 
 def apply(axes: Mapping[str, Any]) -> None:
@@ -216,7 +196,7 @@ def apply(axes: Mapping[str, Any]) -> None:
     deterministic = axes.get("deterministic", False)
     tunes = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
     wanted = {
-        **_KNOWN.usual,
+        **_USUAL,
         "num_threads": axes["num_threads"] or default_threads(),
         _PRECISION: Precision((axes["tf32"], axes["tf32"])),
         "cudnn.benchmark": bool(tunes),
@@ -227,14 +207,14 @@ def apply(axes: Mapping[str, Any]) -> None:
     if deterministic:
         # a debugging aid, which costs time
         wanted["deterministic.fill_uninitialized_memory"] = False
-        wanted[_CUBLAS] = _KNOWN.usual[_CUBLAS] or _CUBLAS_REPEATS
+        wanted[_CUBLAS] = _USUAL[_CUBLAS] or _CUBLAS_REPEATS
     _turn(wanted)
-    _KNOWN.wanted = read()
+    _wanted.update(read())
 
 
 def turned() -> list[str]:
     """Return the switches that do not say what `apply` set, with what they say."""
-    return _differing(_KNOWN.wanted, read())
+    return _differing(_wanted, read())
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -248,7 +228,7 @@ def kept(factory: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _KNOWN.turned[factory] = _differing(before, read())
+        _turned[factory] = _differing(before, read())
         _turn(before)
 
 
@@ -256,25 +236,30 @@ def turned_by(names: Iterable[object]) -> list[str]:
     """Return the switches that factories of these names turned, with what they said then."""
     found = list[str]()
     for name in names:
-        found += _KNOWN.turned.get(str(name), ())
+        found += _turned.get(str(name), ())
     return found
 
 
 @contextmanager
-def plainly(**more: object) -> Iterator[None]:
-    """Compute without TF32, and let the library choose without trying, in the block.
-
-    In float64, trials take longer than they save. `more` are other switches, by their names.
-    """
-    wanted = {"cudnn.benchmark": False, _PRECISION: Precision((False, False)), **more}
+def set_to(wanted: Mapping[str, Any]) -> Iterator[None]:
+    """Turn switches in the block, and back."""
     before = read(wanted)
-    if before[_PRECISION].older == (False, False):
-        del wanted[_PRECISION], before[_PRECISION]  # to set them all again takes long
     _turn(wanted)
     try:
         yield
     finally:
         _turn(before)
+
+
+def plainly() -> AbstractContextManager[None]:
+    """Compute without TF32, and let the library choose without trying, in the block.
+
+    In float64, trials take longer than they save.
+    """
+    wanted: dict[str, Any] = {"cudnn.benchmark": False}
+    if read([_PRECISION])[_PRECISION].older != (False, False):  # to set them all takes long
+        wanted[_PRECISION] = Precision((False, False))
+    return set_to(wanted)
 
 
 def default_threads() -> int:

@@ -23,9 +23,9 @@ from hpcsweep.conv.tensors import Held, tensors_in
 from hpcsweep.measure import caches, layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
+from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import LayerRows, Network, Times
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes
@@ -243,12 +243,13 @@ class InferencePasses:
         done = self._done
         summary = stats.summarise(done.times[0])
         seconds = done.timed_s
-        table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
+        table: LayerRows | None = LayerTable.of(lanes, done.times)
         if self._settings["layers"] in layer_table.MODES:
-            table = layer_table.time_isolated(
+            alone = layer_table.time_isolated(
                 network.model, network.shapes.calls, self._choices, network.point, summary
             )
-            seconds += table.timed_s
+            seconds += alone.timed_s
+            table = alone
         unseen = self._settings["layers"] is True and parts.is_compiled_in_part(network.model)
         rates = work.rate_cells(
             network.shapes,
