@@ -28,7 +28,7 @@ from hpcsweep.cli import main as program
 from hpcsweep.cli.program import WORDS
 from hpcsweep.cluster import slurm
 from hpcsweep.extras import EXTRAS
-from hpcsweep.spec import profile, sweep_file
+from hpcsweep.spec import profile, sweep_keys
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def files() -> dict[Path, str]:
     pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/**/*.md")}
     return {
         **pages,
-        ROOT / "sweeps" / "schema.json": sweep_file.schema(),
+        ROOT / "sweeps" / "schema.json": sweep_keys.schema(),
         ROOT / "cluster_profiles" / "schema.json": profile.schema(),
     }
 
@@ -213,7 +213,7 @@ def slurm_states() -> str:
 
 def keys_of_sweeps() -> str:
     """Return the keys of a sweep file."""
-    return _fields(sweep_file.SweepFile.model_fields)
+    return _fields(sweep_keys.SweepFile.model_fields)
 
 
 def profile_keys() -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TELL = """
 import importlib.util, json
 from hpcsweep.catalog import columns
-from hpcsweep.spec import sweep_file
+from hpcsweep.spec import sweep_file, sweep_keys
 from hpcsweep.spec.expansion import expand
 
 found = importlib.util.spec_from_file_location("generate", "docs/generate.py")
@@ -36,7 +36,7 @@ print(json.dumps({
     "axes": [dict(point.axes) for point in varied],
     "overall": columns.OVERALL_COLUMNS,
     "shard": columns.SHARD_COLUMNS,
-    "schema": json.loads(sweep_file.schema()),
+    "schema": json.loads(sweep_keys.schema()),
     "tables": {name: table() for name, table in generate.TABLES.items() if name in TABLES},
 }))
 """

@@ -11,8 +11,8 @@ import docscripts
 from docscripts import DOCS
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.spec.axis_values import MAX_VALUES
-from hpcsweep.spec.constraints import MAX_POINTS
 from hpcsweep.spec.expansion import MOST_POINTS, expand
+from hpcsweep.spec.sweep_file import MAX_POINTS
 
 if TYPE_CHECKING:
     from pathlib import Path

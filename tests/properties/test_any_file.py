@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from hpcsweep.catalog import ALGORITHMS, AXES, SETTINGS, WORKLOADS
 from hpcsweep.errors import BadInput, ProfileError, SpecError
-from hpcsweep.spec import document, profile, sweep_file
+from hpcsweep.spec import document, profile, sweep_file, sweep_keys
 from hpcsweep.spec.document import MOST_SHOWN
 from hpcsweep.spec.expansion import expand
 from paths import ROOT
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-SWEEP_KEYS = list(sweep_file.SweepFile.model_fields)
+SWEEP_KEYS = list(sweep_keys.SweepFile.model_fields)
 PROFILE_KEYS = list(profile.ProfileFile.model_fields)
 WORDS = [*AXES, *SETTINGS, *ALGORITHMS, *WORKLOADS, *SWEEP_KEYS, "if", "not", "lt", "how", "when"]
 WORDS += [
@@ -125,7 +125,7 @@ def test_any_data_is_a_sweep_or_refused(tmp_path: Path, data: Any) -> None:
         json.dumps({**record, "points": [*record["points"]]}, allow_nan=False)
 
 
-def _told(model: type[sweep_file.SweepFile], data: Any) -> str | None:
+def _told(model: type[sweep_keys.SweepFile], data: Any) -> str | None:
     """Return what a model reads, None where it refuses."""
     try:
         file = model.model_validate(data)
@@ -148,8 +148,8 @@ def test_the_model_of_some_axes_reads_what_the_whole_one_reads(tmp_path: Path, d
     given = doc.data.get("workload")
     # it may be a list or a map; the axes of a command are its own
     workload = given if given in [*WORKLOADS] and given != "command" else ""
-    whole = _told(sweep_file.model(workload), doc.data)
-    assert _told(sweep_file.model(workload, names), doc.data) == whole
+    whole = _told(sweep_keys.model(workload), doc.data)
+    assert _told(sweep_keys.model(workload, names), doc.data) == whole
 
 
 @given(data=_shaped(PROFILE_KEYS))

@@ -15,7 +15,7 @@ from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import estimate, request
-from hpcsweep.submit.cost import cost_of
+from hpcsweep.submit.dry_run import cost_of
 from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.passes import Operations, Peaks
 from localruns import Desk
@@ -176,7 +176,7 @@ def test_an_estimate_says_what_it_rests_on(tmp_path):
     """First on the catalogue alone, then on rows."""
     folder, asked = resultsfolder.make(tmp_path, SIZES), asked_of(tmp_path)
     bare = cost_of(folder.sweep_dir.path.parent, asked)
-    assert bare.share_from_rows == 0
+    assert bare.to_json()["share_from_rows"] == 0
     assert "52 from the table of peaks: nothing valid was measured on this device" in bare.text()
     half = [point for point in folder.points if point.axes["model"] == "resnet18"]
     half = [point for point in half if point.axes["input_size"] % 32 == 0]
@@ -185,7 +185,7 @@ def test_an_estimate_says_what_it_rests_on(tmp_path):
     assert "38 points in 1 chunk, 14 measured already" in told.text()
     assert "12 from measured points of the same network and algorithm (14 of demo)" in told.text()
     assert "26 from measured points of other networks or algorithms (14 of demo)" in told.text()
-    assert told.share_from_rows == pytest.approx(12 / 38)
+    assert told.to_json()["share_from_rows"] == pytest.approx(12 / 38)
 
 
 def test_packing_uses_the_same_seconds(tmp_path):

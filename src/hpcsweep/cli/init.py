@@ -177,9 +177,9 @@ def _keep_default(file: Path, cluster: str) -> str:
 
 def _schemas(home: Path) -> Iterator[str]:
     """Write the JSON Schemas with which editors complete and check sweeps and profiles."""
-    from hpcsweep.spec import profile, sweep_file
+    from hpcsweep.spec import profile, sweep_keys
 
-    for kind, text in ((lookup.SWEEPS, sweep_file.schema()), (lookup.PROFILES, profile.schema())):
+    for kind, text in ((lookup.SWEEPS, sweep_keys.schema()), (lookup.PROFILES, profile.schema())):
         path = home / kind / "schema.json"
         _write(path, text, ' of hpcsweep"')
         yield f"editor: begin {kind} with  # yaml-language-server: $schema={path.absolute()}"

@@ -1,191 +1,38 @@
 """Reads a sweep file into a frozen `Sweep`; an error has file, line, key and a suggestion.
 
-First stand the keys of a file with their types, by pydantic, from which the JSON Schema follows.
-Then a file is read with them; what a key alone cannot tell, `constraints` checks. A file of a
-command has axes of any name, `run` and `results`: the last part checks them.
+`sweep_keys` checks the keys one by one; here `axes`, `zip`, `exclude`, `include` and `when` are
+checked together. Each may be valid, and the file still wrong: an exclude that matches nothing, a
+repeated point, an image that is too small for its network. The combinations are counted for this,
+not listed (see `grid`), so a large sweep takes no longer.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from typing import Annotated, Any, Final, Literal, TypeVar
-
-from pydantic import Field, ValidationError, create_model
+from itertools import islice
+from typing import Any, Final
 
 from hpcsweep import files
-from hpcsweep.catalog import (
-    AXES,
-    COMMAND,
-    INJECTIONS,
-    SETTINGS,
-    VISIT,
-    WORKLOADS,
-    Setting,
-    axes_of,
-    axis_defaults,
-    is_algorithm,
-    own_axis,
-    settings_of,
-)
-from hpcsweep.catalog.columns import kinds
+from hpcsweep.catalog import COMMAND, VISIT, WORKLOADS, axis_defaults, is_algorithm
+from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import SpecError, suggest
-from hpcsweep.point import canonical_json
-from hpcsweep.spec import document, lookup, template
-from hpcsweep.spec.axis_values import LAYERS, axis_map, condition_on, named_of, value_of, values_of
-from hpcsweep.spec.constraints import Reader
-from hpcsweep.spec.document import Document
-from hpcsweep.spec.space import Sweep
-from hpcsweep.spec.validation import (
-    Count,
-    Line,
-    Name,
-    Positive,
-    Shape,
-    check,
-    choice,
-    entry,
-    list_of,
-    schema_text,
-)
+from hpcsweep.point import canonical_json, same
+from hpcsweep.spec import document, lookup
+from hpcsweep.spec.document import Complaints, Document, show
+from hpcsweep.spec.grid import Grid, grid_of
+from hpcsweep.spec.space import Condition, Predicate, Space, Sweep, When
+from hpcsweep.spec.sweep_keys import COMMAND_KEYS, SweepFile, checked
 
 __all__ = ["Sweep", "load"]
-COMMAND_KEYS: Final = frozenset({"run", "results", "shell"})
-_FILLED: Any = Field(json_schema_extra={"minProperties": 1})
-_ZIPPED: Final[Any] = {"min_length": 2, "json_schema_extra": {"uniqueItems": True}}
+Loc = tuple[str | int, ...]
 
-# keys whose axes a command calls as it likes, so that only other workloads have a schema of them
-_WITH_AXES: Final = ("axes", "zip", "when", "exclude", "include")
-
-M = TypeVar("M", bound=Shape)
-
-
-class Failure(Shape):
-    """A failure that is injected into no-op points."""
-
-    when: Any = entry("axis to value; empty: every point", default={})
-    how: Literal[tuple(INJECTIONS)] = Field(description="what happens")  # type: ignore[valid-type]
-    attempts: Count | None = entry("the first so many tries fail; left out: all of them")
-
-
-class Rule(Shape):
-    """Other values of some axes, in the combinations that match a condition."""
-
-    condition: Annotated[Any, _FILLED] = Field(
-        alias="if", description="axis to value, list or comparison"
-    )
-    axes: Annotated[Any, _FILLED] = Field(description="axis to values, instead of its own")
-
-
-class CommandResults(Shape):
-    """Where a command says its results: one of `json`, `csv` and `pattern`, or nowhere."""
-
-    in_json: Line | None = entry(
-        "`last_line`: the last line of its output that is a JSON object; else a file",
-        alias="json",
-    )
-    csv: Line | None = entry("a file, of which the last row counts")
-    pattern: Line | None = entry(
-        "a regular expression with named groups; its last match in the output counts"
-    )
-    columns: dict[str, str] = entry("column to name in the results; default: all", default={})
-
-
-class SweepFile(Shape):
-    """A sweep: which points are measured, and how."""
-
-    name: str = entry("names the results folder; default: the file's name", default="")
-    description: str = entry("free text", default="")
-    workload: Literal[tuple(WORKLOADS)] = Field(description="what a point runs")  # type: ignore[valid-type]
-    axes: Any = entry("axis to values; all combinations", default={})
-    zip: Any = entry("groups of axes that move together", default=[])
-    when: Any = entry("axes that depend on others; the last wins", default=[])
-    exclude: Any = entry("combinations to leave out", default=[])
-    include: Any = entry("points to add", default=[])
-    maps: Any = entry(
-        "names for maps of layers to algorithms that the axis `algorithm` has", default={}
-    )
-    measure: Any = entry("how a point is measured", default={}, validate_default=True)
-    run: str = entry("workload command: the command, with axes in braces", default="")
-    results: CommandResults = entry(
-        "workload command: where it says its results", default={}, validate_default=True
-    )
-    shell: bool = entry("workload command: `run` is a line for /bin/sh", default=False)
-    point_timeout: Positive = entry(
-        "seconds after which a point is given up; in training, for each epoch", default=600.0
-    )
-
-
-@cache
-def model(workload: str = "", names: Collection[str] | None = None) -> type[SweepFile]:
-    """Return the model of a workload's sweep files, with `names` only of `model` and these axes.
-
-    Of a command, `names` are its own axes.
-    """
-    by_name = {**(axes_of(workload) if workload else AXES)}
-    del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
-    is_command = workload == COMMAND.name
-    if is_command:
-        for name in names or ():
-            by_name.setdefault(name, own_axis(name))
-        names = None
-    axes = [axis for axis in by_name.values() if names is None or axis.name in {"model", *names}]
-    real = axes
-    if workload and not WORKLOADS[workload].runs_network:
-        # a no-op accepts any name as a model, since it runs none
-        real = [replace(axis, kind="str") if axis.kind == "model" else axis for axis in axes]
-    values: Any = axis_map("Axes", real, values_of)
-    condition: Any = axis_map("Condition", axes, condition_on)
-    failure = _typed(Failure, {"when": axis_map("Cases", axes, named_of)})
-    settings = settings_of(workload) if workload else SETTINGS
-    needed = [] if is_command else ["model"]
-    types = {
-        "axes": values,
-        "zip": list_of(list_of(choice(by_name), **_ZIPPED)),
-        "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
-        "exclude": list_of(Annotated[condition, _FILLED]),
-        "maps": dict[Name, LAYERS],
-        "include": list_of(axis_map("Point", real, value_of, required=needed)),
-        "measure": _measure(settings.values(), failure),
-    }
-    return _typed(SweepFile, types)
-
-
-def _typed(base: type[M], types: Mapping[str, Any]) -> type[M]:
-    """Return a copy of a model, with other types for some fields."""
-    fields: Any = {name: (type_, base.model_fields[name]) for name, type_ in types.items()}
-    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
-
-
-def _measure(settings: Iterable[Setting], failure: type[Failure]) -> type[Shape]:
-    fields: dict[str, Any] = {}
-    for setting in settings:
-        field = entry(setting.doc, default=setting.default)
-        fields[setting.name] = (_setting(setting, failure), field)
-    return create_model("Measure", __base__=Shape, __doc__="How a point is measured.", **fields)
-
-
-def _setting(setting: Setting, failure: type[Failure]) -> Any:  # noqa: ANN401 - a type
-    if setting.kind == "list":
-        return list_of(choice(setting.choices) if setting.choices else failure)
-    if setting.kind == "str" and not setting.choices:
-        return str
-    return value_of(setting)
-
-
-def schema() -> str:
-    """Return the JSON Schema of sweep files (sweeps/schema.json)."""
-    record = json.loads(schema_text(model(), "A sweep of hpcsweep"))
-    properties = record["properties"]
-    record["if"] = {"properties": {"workload": {"const": COMMAND.name}}}
-    record["else"] = {"properties": {key: properties[key] for key in _WITH_AXES}}
-    properties.update({key: {"description": properties[key]["description"]} for key in _WITH_AXES})
-    return json.dumps(record, indent=1, sort_keys=True) + "\n"
+MAX_POINTS: Final = 10_000_000  # `show` and a changed sweep file go through all of them in a minute
+MAX_ASKED: Final = 5_000_000  # looks at values of axes, which take some seconds
+_SHOWN: Final = 12  # values of an axis in a complaint: a line or two
+_SIDES: Final = ("input_size", "input_width")  # of an image
 
 
 def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
@@ -198,7 +45,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
     doc = document.read_document(path, SpecError)
-    file = _checked(doc)
+    file = checked(doc)
     reader = Reader(doc, file)
     sweep = Sweep(
         name=_name(doc, file.name or name or path.stem, given="name" in doc.data),
@@ -213,39 +60,6 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         text=doc.text,
     )
     return _with_named_maps(doc, file.maps, sweep)
-
-
-def _checked(doc: Document) -> SweepFile:
-    workload = doc.data.get("workload")
-    if workload == COMMAND.name:
-        return _checked_command(doc)
-    name = workload if workload in [*WORKLOADS] else ""  # a file may have a list or a map there
-    names = frozenset(AXES).intersection(_keys(doc.data))
-    try:  # most files have few axes and no mistake
-        file = model(name, names).model_validate(doc.data)
-    except ValidationError:
-        return check(model(name), doc, partial(_unknown, workload))
-    for key in COMMAND_KEYS & doc.data.keys():
-        raise doc.complaint((key,), _unknown(workload, key))
-    return file
-
-
-def _keys(data: object) -> Iterator[str]:
-    """Yield the keys of all maps in a file."""
-    unread = [data]
-    while unread:
-        value = unread.pop()
-        if isinstance(value, dict):
-            yield from value
-            unread += value.values()
-        elif isinstance(value, list):
-            unread += value
-
-
-def _unknown(workload: object, key: str) -> str:
-    """Return the complaint about a key that files of this workload do not have."""
-    known = {*AXES, *SETTINGS, *COMMAND_KEYS}
-    return f"means nothing to {workload}" if key in known else "unknown key"
 
 
 def _name(doc: Document, name: str, *, given: bool) -> str:
@@ -284,85 +98,250 @@ def _with_named_maps(doc: Document, maps: Mapping[str, Mapping[str, str]], sweep
     return replace(sweep, maps=named)
 
 
-def _checked_command(doc: Document) -> SweepFile:
-    """Return the keys of a command's file; `SpecError` names a wrong template, axis or result."""
-    own_axes = _own_axes(doc)
-    file = check(model(COMMAND.name, own_axes), doc)
-    _check_templates(doc, file, [*own_axes, *axis_defaults(COMMAND.name), template.OUT])
-    _check_results(doc, file.results, {*kinds(), *own_axes})
-    return file
+class Reader:
+    """Reads the axes and constraints of one file into `space` and `include`."""
+
+    def __init__(self, doc: Document, file: SweepFile) -> None:
+        """Read and check the file; raise the document's error with a line for each mistake."""
+        self.doc = doc
+        self.file = file
+        self._wrong = Complaints(doc)
+        self._models = MODELS if WORKLOADS[file.workload].runs_network else {}
+        self.include: tuple[Mapping[str, Any], ...] = ()
+        with self._wrong.kept():
+            self._read(file)
+        self._wrong.tell()
+
+    def _read(self, file: SweepFile) -> None:
+        defaults = axis_defaults(file.workload)
+        if file.workload == COMMAND.name:
+            own = [name for given in (file.axes, *file.include) for name in given]
+            visit = defaults.pop(VISIT)  # it stays the last one
+            defaults = {**defaults, **dict.fromkeys(own), **defaults, VISIT: visit}
+        axes = dict(file.axes)
+        self._check_zips(axes)
+        zips = tuple(map(tuple, file.zip))
+        if axes and file.measure.repeats > 1:
+            axes[VISIT] = range(1, file.measure.repeats + 1)
+        # an `if` may name values of `axes`, but no value that only a rule has
+        self.space = Space(axes, defaults)
+        whens = tuple(self._whens(axes))
+        self.space = Space(axes, defaults, zips, (), whens)
+        for i, condition in enumerate(file.exclude):
+            with self._wrong.kept():
+                self._check_condition(("exclude", i), condition, self.space.names())
+        if self._wrong:
+            return  # later complaints could follow from these
+        self.space = Space(axes, defaults, zips, tuple(file.exclude), whens)
+        self.include = tuple({**defaults, **point} for point in file.include)
+        self._check_together()
+
+    def _check_zips(self, axes: Mapping[str, Sequence[Any]]) -> None:
+        seen: dict[str, int] = {}
+        for i, group in enumerate(self.file.zip):
+            with self._wrong.kept():
+                for j, name in enumerate(group):
+                    loc = ("zip", i, j)
+                    if name not in axes:
+                        text = f"{name} has no values under `axes`, needs {', '.join(axes)}"
+                        raise self.doc.complaint(loc, text + suggest(name, axes))
+                    if name in seen:
+                        line = self.doc.line(("zip", seen[name]))
+                        text = f"{name} is named already in line {line}"
+                        raise self.doc.complaint(loc, f"{text}; an axis moves with one group")
+                    seen[name] = i
+                self._check_rows(("zip", i), {name: axes[name] for name in group})
+        for name in axes:
+            if name not in seen:
+                self._no_repeats(("axes", name), axes[name])
+
+    def _check_rows(self, loc: Loc, columns: Mapping[str, Sequence[Any]]) -> None:
+        if len(set(map(len, columns.values()))) > 1:
+            text = ", ".join(f"{name} has {len(values)}" for name, values in columns.items())
+            text = f"{text} values; axes that move together need the same number"
+            raise self.doc.complaint(loc, text)
+        for first, again in _repeats(zip(*columns.values(), strict=True)):
+            text = f"rows {first + 1} and {again + 1} are the same point; remove one"
+            raise self.doc.complaint(loc, text)
+
+    def _no_repeats(self, loc: Loc, values: Sequence[Any]) -> None:
+        if isinstance(values, range):
+            return  # nothing is repeated in it
+        for first, again in _repeats(values):
+            line = self.doc.line((*loc, first))
+            text = f"{show(values[again])} is repeated, first in line {line}; remove one"
+            self._wrong.add((*loc, again), text)
+
+    def _whens(self, axes: Mapping[str, Sequence[Any]]) -> Iterator[When]:
+        zipped = {name for group in self.file.zip for name in group}
+        places: dict[str, Loc] = {}  # of axes that rules set
+        for i, rule in enumerate(self.file.when):
+            places |= {name: ("when", i, "axes", name) for name in rule.axes}
+        for i, rule in enumerate(self.file.when):
+            if not rule.axes:
+                text = "found an empty map, needs axis: [values]"
+                raise self.doc.complaint(("when", i, "axes"), text)
+            for name, values in rule.axes.items():
+                loc = ("when", i, "axes", name)
+                if name in zipped:
+                    text = f"{name} moves with a zip group; a rule cannot set it"
+                    raise self.doc.complaint(loc, text)
+                self._no_repeats(loc, values)
+            for name in rule.condition:
+                if name in places:
+                    line = self.doc.line(places[name])
+                    text = f"{name} is set by a rule itself (line {line}); ask for another axis"
+                    raise self.doc.complaint(("when", i, "if", name), text)
+            self._check_condition(("when", i, "if"), rule.condition, axes)
+            yield When(rule.condition, rule.axes)
+
+    def _check_condition(self, loc: Loc, condition: Condition, names: Collection[str]) -> None:
+        """Complain about axes and values that the sweep lacks."""
+        if not condition:
+            raise self.doc.complaint(loc, "found an empty map, needs axis: value")
+        for name, test in condition.items():
+            if name not in names:
+                text = f"{name} is no axis of this sweep, which has {', '.join(names) or 'none'}"
+                self._wrong.add((*loc, name), f"{text}{suggest(name, names)}")
+            elif test.bounds:
+                self._check_numbers((*loc, name), name)
+            else:
+                self._check_members((*loc, name), name, test.values)
+
+    def _check_members(self, loc: Loc, name: str, values: Collection[Any]) -> None:
+        """Complain about values in a condition that the axis does not have."""
+        if (*loc, "not") in self.doc.lines:
+            loc = (*loc, "not")
+        sources = self.space.sources(name)
+        for i, value in enumerate(values):
+            if not any(_has(source, value) for source in sources):
+                known = (_spelled(value) for value in self.space.values(name))
+                names = list(dict.fromkeys(islice(known, _SHOWN)))
+                text = f"{name} has no {show(value)}, it has {', '.join(names)}"
+                self._wrong.add(self._item(loc, i), text + suggest(str(value), names))
+
+    def _item(self, loc: Loc, i: int) -> Loc:
+        """Return the place of a value in a list; of a single value or a range, its own place."""
+        return (*loc, i) if (*loc, i) in self.doc.lines else loc
+
+    def _check_numbers(self, loc: Loc, name: str) -> None:
+        """Complain about a comparison on an axis of a command that holds anything else."""
+        if name in axis_defaults(self.file.workload):
+            return  # the catalogue says that it has numbers
+        for value in self.space.values(name):
+            if isinstance(value, str | bool):
+                self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
+                return
+
+    def _check_together(self) -> None:
+        names = self.space.names()
+        if names and "model" not in names and self.file.workload != COMMAND.name:
+            raise self.doc.complaint(("axes",), "`model` is missing, needs a list of models")
+        self._check_number_of_questions()
+        grid = grid_of(self.space)
+        if not grid.count and not self.include:
+            why = "every combination is excluded" if names else "has no axes"
+            raise self.doc.complaint(("axes",), f"an empty sweep: {why}")
+        if grid.count > MAX_POINTS:
+            text = f"{grid.count:,} points, at most {MAX_POINTS:,} in one sweep"
+            remedy = "shorten an axis, exclude more, or split the sweep"
+            raise self.doc.complaint(("axes",), f"{text}; {remedy}")
+        met = grid.met()
+        rules = [("exclude", i) for i in range(len(self.space.excludes))]
+        rules += [("when", i) for i in range(len(self.space.whens))]
+        for number, rule in enumerate(rules):
+            if not met >> number & 1:
+                self._wrong.add(rule, "matches no combination; remove or correct it")
+        self._check_images()
+        self._check_include(grid)
+
+    def _check_number_of_questions(self) -> None:
+        space = self.space
+        conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+        asked = 0
+        for condition in conditions:
+            asked += sum([len(values) for name in condition for values in space.sources(name)])
+        if asked > MAX_ASKED:
+            text = f"{len(conditions):,} conditions ask {asked:,} times for a value of an axis"
+            key = "exclude" if len(space.excludes) >= len(space.whens) else "when"
+            remedy = "join conditions, or split the sweep"
+            raise self.doc.complaint((key,), f"{text}, at most {MAX_ASKED:,}; {remedy}")
+
+    def _check_images(self) -> None:
+        """Complain about images that a network of the sweep cannot take."""
+        names = dict.fromkeys(self.space.values("model"))
+        for side in _SIDES:
+            sizes = {size for size in self.space.values(side) if size}
+            for name in names:
+                if name not in self._models or all(map(MODELS[name].takes, sizes)):
+                    continue
+                found = grid_of(self.space, only=_unfit(name, side)).first()
+                if found is not None:
+                    text = _needed(name, found[side])
+                    what = side.removeprefix("input_")
+                    text = f"{text}; correct the {what} or exclude it for this model"
+                    self._wrong.add(self._source(side, found[side]), text)
+
+    def _source(self, name: str, value: object) -> Loc:
+        """Return the place of a value of an axis: among its own values, a rule's, or the model."""
+        places: dict[Loc, Sequence[Any]] = {("axes", name): self.space.axes.get(name, ())}
+        for i, rule in enumerate(self.space.whens):
+            places["when", i, "axes", name] = rule.axes.get(name, ())
+        for loc, values in places.items():
+            if value in values:
+                return self._item(loc, values.index(value))
+        return ("axes", "model")
+
+    def _check_include(self, grid: Grid) -> None:
+        for first, again in _repeats(self.include):
+            line = self.doc.line(("include", first))
+            text = f"the same point as in line {line}; remove one"
+            self._wrong.add(("include", again), text)
+        for i, point in enumerate(self.include):
+            if grid.holds(point):
+                self._wrong.add(("include", i), "the axes have this point already; remove it here")
+            name = point.get("model", "")
+            if name not in self._models:
+                continue
+            for side in _SIDES:
+                # a workload may have no width, nor weights
+                if all(test(point.get(axis)) for axis, test in _unfit(name, side).items()):
+                    self._wrong.add(("include", i, side), _needed(name, point[side]))
 
 
-def _own_axes(doc: Document) -> tuple[str, ...]:
-    """Return the axes in the order of the file, without those that every workload has."""
-    included = doc.data.get("include")
-    maps = [doc.data.get("axes")]
-    if isinstance(included, list):
-        maps += included
-    names: dict[str, None] = {}  # each once, in their order
-    for axes in maps:
-        if isinstance(axes, dict):
-            names |= dict.fromkeys(axes)
-    taken = {*kinds(), template.OUT}.difference(AXES)
-    for name in names:
-        loc = ("axes", name)
-        # an attribute of the model would be hidden by a field of that name
-        if not name.isidentifier() or name.startswith("_") or hasattr(Shape, name):
-            raise doc.complaint(loc, "cannot name an axis, which needs letters, digits, `_`")
-        if name in taken:
-            raise doc.complaint(loc, "is a name of hpcsweep's own; give the axis another one")
-    return tuple(name for name in names if name not in axis_defaults(COMMAND.name))
+def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of indices of items that tables write alike: the first one, each repetition."""
+    places: dict[str, int] = {}
+    for i, item in enumerate(items):
+        first = places.setdefault(_spelled(item), i)
+        if first != i:
+            yield first, i
 
 
-def _check_templates(doc: Document, file: SweepFile, known: Iterable[str]) -> None:
-    if not file.run.strip():
-        raise doc.complaint(("run",), "needs a command, such as `python train.py --lr {lr}`")
-    templates: dict[document.Loc, str] = {
-        ("run",): file.run,
-        ("results", "json"): file.results.in_json or "",
-        ("results", "csv"): file.results.csv or "",
+def _spelled(value: object) -> str:
+    """Return a value as tables write it."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _has(values: Sequence[Any], value: object) -> bool:
+    """Tell whether a value is among others, where 1 is not true."""
+    return value in values and (value not in (0, 1) or any(same(value, one) for one in values))
+
+
+def _unfit(name: str, side: str) -> Condition:
+    """Return the condition that matches the images that a model cannot take."""
+    model = MODELS[name]
+    condition = {"model": Predicate((name,))}
+    if not model.fixed:
+        return {**condition, side: Predicate(bounds=(("lt", model.size),))}
+    return {
+        **condition,
+        side: Predicate((model.size, None), negate=True),
+        "weights": Predicate(("random",)),  # published weights may have another size
     }
-    for loc, text in templates.items():
-        try:
-            unknown = set(template.names_in(text)).difference(known)
-            if not file.shell:
-                shlex.split(text)
-        except ValueError as error:
-            raise doc.complaint(loc, str(error)) from None
-        for name in unknown:
-            axes = ", ".join(name for name in known if name != VISIT)
-            what = f"{{{name}}} is no axis of this sweep; there is {axes}{suggest(name, known)}"
-            raise doc.complaint(loc, what)
 
 
-def _check_results(doc: Document, results: CommandResults, taken: Iterable[str]) -> None:
-    """Check where a command says its results, whose names are none of the `taken` ones."""
-    ways = [way for way in (results.in_json, results.csv, results.pattern) if way]
-    if len(ways) > 1:
-        raise doc.complaint(("results",), "needs one of json, csv, pattern")
-    if results.columns and not ways:
-        raise doc.complaint(("results",), "names columns of nothing: needs json, csv or pattern")
-    names: Iterable[str] = results.columns
-    if results.pattern:
-        groups = _groups(doc, results.pattern)
-        for name in results.columns.values():
-            if name not in groups:
-                text = f"no group of the pattern is called {name}{suggest(name, groups)}"
-                raise doc.complaint(("results", "columns"), text)
-        names = names or groups
-    for name in names:
-        if name in taken:
-            text = f"a result cannot be called {name}, which is a column already"
-            raise doc.complaint(("results",), f"{text}; `columns: {{NAME: {name}}}` renames it")
-
-
-def _groups(doc: Document, pattern: str) -> Mapping[str, int]:
-    """Return the named groups of a regular expression, which needs some."""
-    loc = ("results", "pattern")
-    try:
-        groups = re.compile(pattern).groupindex
-    except re.error as error:
-        raise doc.complaint(loc, f"is no regular expression: {error}") from None
-    if not groups:
-        raise doc.complaint(loc, r"has no named group, such as `loss (?P<loss>\S+)`")
-    return groups
+def _needed(name: str, size: int) -> str:
+    model = MODELS[name]
+    needs = f"takes {model.size} only" if model.fixed else f"needs at least {model.size}"
+    return f"found {size}, {name} {needs}"
