@@ -118,7 +118,7 @@ def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Poin
     """Write a shard; the text of one point stands in for all, but for its id and size."""
     points = tuple(_point(number) for number in range(first, first + count))
     model = points[0] if points else _point(0)
-    layers = shards._block([_layer(model, call) for call in range(per_point)], LAYER_COLUMNS)  # noqa: SLF001
+    layers = shards.block_of(_layer(model, call) for call in range(per_point))
     parts: dict[str, list[bytes]] = {"overall": [], "layers": [], "samples": []}
     with shards.ShardWriter(shard):
         pass  # the headers

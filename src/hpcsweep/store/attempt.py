@@ -57,13 +57,16 @@ def read_record(shard: ShardPath | None) -> AttemptRecord | None:
 
 def fence_off(attempts: Iterable[ShardPath]) -> None:
     """Keep attempts that may still run from further rows by creating their successors' files."""
-    for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
+    newest = {shard.chunk: shard for shard in attempts}  # of each chunk
+    for shard in newest.values():
         path = shard.next_attempt().overall
         record = read_record(shard)
         try:
-            # without a readable record: a fence is an empty file, an attempt has at least a header
-            begun = shard.overall.exists() and shard.overall.stat().st_size > 0
-            if record.state is AttemptState.RUNNING if record else begun:
+            if record:
+                may_run = record.state is AttemptState.RUNNING
+            else:  # a fence is an empty file, an attempt has at least a header
+                may_run = shard.overall.exists() and shard.overall.stat().st_size > 0
+            if may_run:
                 path.touch()
         except OSError as error:
             raise files.cannot_write(path, error) from error
@@ -100,17 +103,15 @@ def silence(folder: Path, touched: Iterable[Path], since: float = 0.0) -> float:
     The clock is that of the file system of `folder`, since clocks of two hosts may differ. `Unread`
     where a file cannot be read now.
     """
-    latest = max(map(_touched_at, touched), default=0.0)
+    latest = since
+    for path in touched:
+        try:
+            latest = max(latest, path.stat().st_mtime)
+        except FileNotFoundError:  # noqa: PERF203 - of a few files
+            continue
+        except OSError as error:
+            raise files.cannot_read(path, error) from error
     now = time.time()
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
         now = os.fstat(file.fileno()).st_mtime
-    return now - max(latest, since)
-
-
-def _touched_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-    except OSError as error:
-        raise files.cannot_read(path, error) from error
+    return now - latest

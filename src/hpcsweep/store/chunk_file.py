@@ -42,20 +42,21 @@ class Chunk:
     @cached_property  # each row of the chunk has it
     def order_seed(self) -> int:
         """The seed of the order of points; derived from the points, so that it is reproducible."""
+        # 8 hex digits are 32 bits, which a cell holds as a plain number
         return int(min(point.point_id for point in self.points)[:8], 16)
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, list[float]]:
     """Write the chunk file; return its points, and the expected seconds of each chunk."""
     points = 0
-    seconds = list[float]()
+    seconds: list[float] = []
     with path.open("w", encoding="ascii") as file:
         for chunk in chunks:
             text = json.dumps(_encode(chunk), separators=(",", ":"))
             head, comma, rest = text.partition(",")
             checksum = zlib.crc32(text.encode("ascii"))
             file.write(f'{head},"crc":"{checksum:08x}"{comma}{rest}\n')
-            points = points + len(chunk.points)
+            points += len(chunk.points)
             seconds.append(chunk.seconds)
         file.flush()
         os.fsync(file.fileno())
@@ -94,30 +95,29 @@ def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _prove(line: bytes) -> None:
     """Raise `ValueError` where the checksum of a line does not fit."""
     match = _SEALED.match(line)
-    if not match or int(match[2], 16) != zlib.crc32(
-        match[1] + line[match.end() :].removesuffix(b"\n")
-    ):
+    others = match[1] + line[match.end() :].removesuffix(b"\n") if match else b""
+    if not match or int(match[2], 16) != zlib.crc32(others):
         raise ValueError("the checksum does not fit, so it was changed after it was written")
 
 
 def _encode(chunk: Chunk) -> dict[str, Any]:
     first = chunk.points[0]
-    rows = ([*map(point.axes.__getitem__, first.axes)] for point in chunk.points)
+    values = []
+    for name in first.axes:
+        column = [point.axes[name] for point in chunk.points]
+        first_value = column[0]
+        # True equals 1, and is another value
+        is_constant = column.count(first_value) == len(column) and len({*map(type, column)}) == 1
+        values.append(first_value if is_constant else column)
     return {
         "chunk": chunk.index,
         "seconds": round(chunk.seconds, 3),
         "workload": first.workload,
         "measure": dict(first.measure),
         "axes": [*first.axes],
-        "values": [_squeeze(column) for column in map(list, zip(*rows, strict=True))],
+        "values": values,
         "ids": [point.point_id for point in chunk.points],
     }
-
-
-def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what YAML holds
-    first = column[0]
-    same = column.count(first) == len(column) and len({*map(type, column)}) == 1
-    return first if same else column
 
 
 def _decode(index: int, record: dict[str, Any]) -> Chunk:
@@ -125,11 +125,10 @@ def _decode(index: int, record: dict[str, Any]) -> Chunk:
     ids = record["ids"]
     if record["chunk"] != index or not all(map(is_point_id, ids)):
         raise ValueError("it is another chunk, or has points without an id")
-    names = record["axes"]
     found = record["values"]
     columns = [value if isinstance(value, list) else [value] * len(ids) for value in found]
     points = []
     for point_id, *values in zip(ids, *columns, strict=True):
-        axes = dict(zip(names, values, strict=True))
+        axes = dict(zip(record["axes"], values, strict=True))
         points.append(Point(record["workload"], axes, record["measure"], point_id))
     return Chunk(index, tuple(points), float(record["seconds"]))

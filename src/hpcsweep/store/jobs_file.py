@@ -100,7 +100,7 @@ class Damaged:
 CANCELLED: Final = "CANCELLED"  # as Slurm calls it
 LOST: Final = "LOST"
 Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
-_MOST: Final = 1_000_000  # chunks: a larger number is damage
+_MOST: Final = 1_000_000  # chunks: no site takes as many tasks, so a larger number is damage
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
 _JOB_ID: Final = re.compile(r"\d{1,18}(_\d{1,18})?(;\S+)?", re.ASCII)
 _KINDS: Final[dict[str, type[Entry]]] = {
@@ -124,15 +124,27 @@ def read_jobs(path: Path) -> list[Entry | Damaged]:
         return [Damaged(0, error.strerror or str(error))]
     if not _is_sealed(lines[-1]):  # being written
         lines.pop()
-    entries = (_entry(number, line) for number, line in enumerate(lines, 1))
-    return [entry for entry in entries if entry is not None]
+    entries: list[Entry | Damaged] = []
+    for number, line in enumerate(lines, 1):
+        if not line or _is_torn(line):
+            continue
+        try:
+            entry = _parsed(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            entries.append(Damaged(number, str(error)))
+            continue
+        if entry is not None:
+            entries.append(entry)
+    return entries
 
 
 def append(path: Path, entry: Entry) -> None:
     """Append an entry, synced before this returns; `ResultsError` where that fails."""
     record = typed_json.sealed(typed_json.to_plain(entry))
     try:
-        with open(path, "ab+", opener=_no_link) as file:
+        # not a file of another that is linked in its place
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "ab+") as file:
             file.seek(max(file.tell() - 1, 0))
             torn = file.read() not in {b"", b"\n"}
             file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
@@ -140,20 +152,6 @@ def append(path: Path, entry: Entry) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Open a journal, and no file of another that is linked in its place."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-def _entry(number: int, line: bytes) -> Entry | Damaged | None:
-    if not line or _is_torn(line):
-        return None
-    try:
-        return _parsed(json.loads(line))
-    except (ValueError, RecursionError) as error:
-        return Damaged(number, str(error))
 
 
 def _is_torn(line: bytes) -> bool:
@@ -177,12 +175,12 @@ def _parsed(record: Any) -> Entry | None:  # noqa: ANN401 - whatever JSON holds
     if not isinstance(record, dict):
         raise ValueError("not an object")  # noqa: TRY004 - as for all other damage
     typed_json.prove(record)
-    kind = next((kind for key, kind in _KINDS.items() if key in record), None)
-    if kind is None:
-        return None
-    entry = typed_json.from_plain(kind, record)
-    _check(entry)
-    return entry
+    for key, kind in _KINDS.items():
+        if key in record:
+            entry = typed_json.from_plain(kind, record)
+            _check(entry)
+            return entry
+    return None
 
 
 def _check(entry: Entry) -> None:

@@ -58,7 +58,9 @@ def read_ledger(
             continue
         live = _live_points(submission, manifest, queue)
         if live:
-            ledger.live.update(dict.fromkeys(live - _done_in(submission), submission.id))
+            rows = read_rows(sweep_dir.shards_of(submission.id))
+            live -= {row["point_id"] for row in rows}
+            ledger.live.update(dict.fromkeys(live, submission.id))
     # after the queue: a chunk that has ended since it was asked has its rows by now
     ledger.status = statuses(sweep_dir, profiled=profiled)
     return ledger
@@ -66,25 +68,21 @@ def read_ledger(
 
 def statuses(sweep_dir: SweepDir, *, profiled: bool = False) -> dict[str, PointStatus]:
     """Return the status of every point with a row."""
-    return best(
-        (row["point_id"], row["status"])
-        for row in read_rows(sweep_dir.shards())
-        if (row["status"] is PointStatus.PROFILED) is profiled
-    )
+    found = ((row["point_id"], row["status"]) for row in read_rows(sweep_dir.shards()))
+    return best(row for row in found if (row[1] is PointStatus.PROFILED) is profiled)
 
 
 def _live_points(
     submission: SubmissionDir, manifest: Manifest | None, queue: LiveChunks | None
 ) -> set[str]:
     """Return the points of a submission's live chunks, those with rows included."""
-    if is_local(submission, manifest):
-        chunks = None if local_is_live(submission) else set[int]()
-    else:
+    chunks: set[int] | None = set()
+    if not is_local(submission, manifest):
         chunks = queue(submission) if queue else set()
+    elif local_is_live(submission):
+        chunks = {*range(manifest.chunks)} if manifest else None  # all that its file has
     if chunks is not None and not chunks:
         return set()
-    if chunks is None and manifest:
-        chunks = {*range(manifest.chunks)}
     try:
         return _points_of(submission, chunks)
     except ResultsError as error:
@@ -151,9 +149,3 @@ def runner(submission: SubmissionDir) -> processes.Identity | None:
     """Return the process that runs or ran a local submission."""
     started = [entry for entry in submission.read_jobs() if isinstance(entry, Started)]
     return started[-1].process if started else None
-
-
-def _done_in(submission: SubmissionDir) -> set[str]:
-    """Return the points of a submission that have a row."""
-    attempts = submission.sweep_dir.shards_of(submission.id)
-    return {row["point_id"] for row in read_rows(attempts)}

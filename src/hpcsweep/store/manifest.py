@@ -26,7 +26,7 @@ LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
 _MASKED: Final = "masked"
 _OPTIONS: Final = ("sbatch_options", "wrapper_options")  # keys of a profile
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
-_MOST: Final = 1_000_000  # chunks, rounds: a larger number is damage
+_MOST: Final = 1_000_000  # chunks, rounds, bytes of a layout file: a larger number is damage
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
     "rows that were measured stay, and submit sends what is missing"

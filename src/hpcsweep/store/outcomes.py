@@ -77,7 +77,8 @@ class PointTally:
             return text.tally(self.statuses, PointStatus)
         measured = f"{self.statuses[PointStatus.OK]:,} ok, {self.not_valid:,} of them not valid"
         others = text.tally({**self.statuses, PointStatus.OK: 0}, PointStatus)
-        return f"{measured}: {self.flagged()}{others and f'; {others}'}"
+        told = f"{measured}: {self.flagged()}"
+        return f"{told}; {others}" if others else told
 
     def flagged(self) -> str:
         """Return ``very_noisy 30, inaccurate 2``, the most frequent first."""
@@ -139,8 +140,8 @@ def failures_in(rows: Iterable[Row], maps: Mapping[str, str] = NO_MAPS) -> list[
 def _label(row: Row, maps: Mapping[str, str]) -> str:
     """Return the label of a row's point; that of a command has all axes."""
     own = json.loads(row.get("own_axes") or "{}")
-    shared = [name for name in _axes_of_command(row) if name not in LABEL and row.get(name)]
-    return Point("", {**row, **own}).label(maps, [*shared, *own]).strip()
+    named = [name for name in _axes_of_command(row) if name not in LABEL and row.get(name)]
+    return Point("", {**row, **own}).label(maps, [*named, *own]).strip()
 
 
 def _axes_of_command(row: Row) -> Sequence[str]:
@@ -221,18 +222,14 @@ def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
         if sweep_dir.sweep_file.is_file():  # tables that were imported have none
             parts.append(again)
     if lasting:
-        told = ", ".join(_in_words(flag, doubted) for flag in sorted(lasting))
+        told = ", ".join(sorted(lasting))
+        if UNDECIDED in lasting:
+            missing = _texts(doubted, "checks_missing")
+            ended = ", ".join(sorted({text.partition(":")[0] for text in missing}))
+            why = f"{UNDECIDED} (a process ended in the check {ended})"
+            told = told.replace(UNDECIDED, why)
         parts.append(f"{told}: would be so again (hpcsweep show {sweep_dir.name})")
     return "; ".join(parts)
-
-
-def _in_words(flag: str, rows: Iterable[Row]) -> str:
-    """Return a lasting flag; of `undecided` with the checks in which processes ended."""
-    if flag != UNDECIDED:
-        return flag
-    missing = _texts(rows, "checks_missing")
-    ended = sorted({text.partition(":")[0] for text in missing})
-    return f"{flag} (a process ended in the check {', '.join(ended)})"
 
 
 def _texts(rows: Iterable[Row], name: str) -> list[str]:

@@ -43,25 +43,24 @@ class AdaptiveRun:
         """Return a line on the progress."""
         points = sum(len(round_.points) for round_ in self.rounds)
         sizes = f"round {len(self.rounds)}, {points:,} of {count(self.of, 'point')} asked for"
-        return f"{sizes}; {self.error_text()}{f': {self.outcome}' if self.outcome else ''}"
+        text = f"{sizes}; {self.error_text()}"
+        return f"{text}: {self.outcome}" if self.outcome else text
 
     def error_text(self) -> str:
         """Return the error of the last round that has one, and the target."""
         target = f"target {100 * self.target:g} %"
-        judged = next(
-            (round_ for round_ in reversed(self.rounds) if round_.error is not None), None
-        )
-        if judged is None or judged.error is None:
-            return f"held-out error not known yet, {target}"
-        points = count(judged.held_out, "point")
-        return f"held-out error {100 * judged.error:.1f} % (mean of {points}), {target}"
+        for round_ in reversed(self.rounds):
+            if round_.error is not None:
+                points = count(round_.held_out, "point")
+                return f"held-out error {100 * round_.error:.1f} % (mean of {points}), {target}"
+        return f"held-out error not known yet, {target}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record, with numbers of points instead of ids."""
-        counts = [
-            {**typed_json.to_plain(round_), "points": len(round_.points)} for round_ in self.rounds
-        ]
-        return {**typed_json.to_plain(self), "rounds": counts}
+        record: dict[str, Any] = typed_json.to_plain(self)
+        for round_ in record["rounds"]:
+            round_["points"] = len(round_["points"])
+        return record
 
 
 def read_rounds(sweep_dir: SweepDir) -> dict[str, AdaptiveRun]:
@@ -82,10 +81,9 @@ def write_rounds(
     sweep_dir: SweepDir, others: Mapping[str, AdaptiveRun], until: AdaptiveRun
 ) -> None:
     """Write the rounds of one device beside `others`; the caller holds the lock."""
-    kept = {**others, until.device: until}
-    records = {
-        device: typed_json.sealed(typed_json.to_plain(each)) for device, each in kept.items()
-    }
+    records = {}
+    for device, run in {**others, until.device: until}.items():
+        records[device] = typed_json.sealed(typed_json.to_plain(run))
     files.write_json(sweep_dir.until, records)
 
 

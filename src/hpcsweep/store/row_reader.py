@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Final
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError
+from hpcsweep.point import is_point_id
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus
 
@@ -30,11 +31,9 @@ if TYPE_CHECKING:
     from hpcsweep.catalog.columns import Row
     from hpcsweep.store.folders import ShardPath
 
-KEY: Final = ("point_id", "status")
-_ID: Final = 16  # digits of the id of a point
-_HEX: Final = frozenset(b"0123456789abcdef")
+KEY: Final = ("point_id", "status")  # the first cells of each line, in every version
 _STATUS: Final = {status.encode(): status for status in PointStatus}
-_BEGINNING: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
+_BEGINNING: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match  # of a line: id and status
 _ENDS: Final = (*KEY, SHARD_COLUMNS[-1])  # of the columns, in every version
 csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters
 
@@ -56,8 +55,8 @@ def rows_in(lines: Sequence[bytes], columns: Sequence[str] | None = KEY) -> Iter
     names, first = _header(lines)
     if columns is None:
         for line in lines[first:]:
-            whole, _problem = _parse(line, names)
-            if whole is not None:
+            whole = _parse(line, names)
+            if not isinstance(whole, str):
                 yield whole
         return
     # from the end of a line, since most of what is asked for often stands there
@@ -69,9 +68,10 @@ def rows_in(lines: Sequence[bytes], columns: Sequence[str] | None = KEY) -> Iter
             continue
         row: Row = {"point_id": begins[1].decode(), "status": _STATUS[begins[2]]}
         cells = _last_cells(line, depth, len(names)) if depth else []
-        for name, place in places.items():
-            if cells and cells[place]:
-                row[name] = cells[place].decode("utf-8", "replace")
+        if cells:
+            for name, place in places.items():
+                if cells[place]:
+                    row[name] = cells[place].decode("utf-8", "replace")
         yield row
 
 
@@ -149,15 +149,16 @@ def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[Row]:
     """Yield the rows of a shard from its first line after the header on; note what is damaged."""
     byte = sum(len(line) + 1 for line in lines[:first])
     for number, line in enumerate(lines[first:], 1 + first):
-        row, problem = _parse(line, shard.columns) if line else (None, "")
-        if row is not None:
+        row = _parse(line, shard.columns) if line else ""
+        if not isinstance(row, str):
             row["_line"] = line
             row["_at"] = number
             row["_byte"] = byte
             yield row
-        elif problem:
-            what = f"row{_of_point(line)} left out: {problem}"
-            shard.problems.append(f"{shard.path.overall}:{number}: {what}")
+        elif row:
+            begins = _BEGINNING(line)
+            point = f" (point {begins[1].decode()})" if begins else ""
+            shard.problems.append(f"{shard.path.overall}:{number}: row{point} left out: {row}")
             shard.left_out += 1
         byte += len(line) + 1
 
@@ -174,29 +175,23 @@ def _layer_columns(shard: ShardPath) -> tuple[str, ...]:
     return names if "point_id" in names else LAYER_COLUMNS
 
 
-def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
+def _parse(line: bytes, columns: tuple[str, ...]) -> Row | str:
+    """Return the filled cells of a line, any other cell being an empty text; or what is wrong."""
     if b"\0" in line:
-        return None, "NUL bytes"
+        return "NUL bytes"
     try:
         values = shards.split(line)
     except (csv.Error, UnicodeDecodeError) as error:
-        return None, f"not CSV ({error})"
+        return f"not CSV ({error})"
     if len(values) != len(columns):
-        return None, f"{len(values)} cells instead of {len(columns)}"
+        return f"{len(values)} cells instead of {len(columns)}"
     # most cells are empty, and take no room
     row: Row = defaultdict(str, compress(zip(columns, values, strict=True), values))
-    point_id = row["point_id"]
-    if len(point_id) != _ID or not _HEX.issuperset(point_id.encode()):
-        return None, "no point id"
+    if not is_point_id(row["point_id"]):
+        return "no point id"
     if row["status"].encode() not in _STATUS:
-        return None, f"unknown status '{row['status']}'"
-    return row, ""
-
-
-def _of_point(line: bytes) -> str:
-    """Return the point of a damaged line for a message; empty if the line begins with no id."""
-    begins = len(line) > _ID and line[_ID : _ID + 1] == b"," and _HEX.issuperset(line[:_ID])
-    return f" (point {line[:_ID].decode()})" if begins else ""
+        return f"unknown status '{row['status']}'"
+    return row
 
 
 class Blocks:

@@ -12,7 +12,6 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
 _STAMP: Final = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
 _A_TIME: Final = re.compile(r"[-:T \d]*\d[-:T ]*")
-_A_YEAR: Final = 4  # digits
-_A_DAY: Final = 8
+_A_YEAR: Final = 4  # digits; a shorter text is rather a number of a run
+_A_DAY: Final = 8  # digits; a year or a month may name all its runs
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,8 @@ class Run:
         planned: set[str] = set()
         for submission in self.dir.submissions():
             with suppress(ResultsError):
-                planned.update(*(ids for _chunk, ids in chunk_file.read_ids(submission.chunks)))
+                for _chunk, ids in chunk_file.read_ids(submission.chunks):
+                    planned.update(ids)
         return planned
 
 
@@ -77,10 +77,14 @@ class Listed:
     def counts(self) -> dict[str, int]:
         """Number of its points, of those that are measured, and of those that are valid."""
         planned, statuses, doubts = self.look()
-        ok = [point for point, status in statuses.items() if status is PointStatus.OK]
-        valid = sum(doubts.get(point, outcomes.VALID) == outcomes.VALID for point in ok)
+        measured = 0
+        valid = 0
+        for point, status in statuses.items():
+            if status is PointStatus.OK:
+                measured += 1
+                valid += doubts.get(point, outcomes.VALID) == outcomes.VALID
         points = len(planned | statuses.keys())
-        return {"points": points, "measured": len(ok), "valid": valid}
+        return {"points": points, "measured": measured, "valid": valid}
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -88,9 +92,9 @@ class Listed:
         return {**own, **self.counts, "submissions": [*self.run.dir.ages()]}
 
     def __str__(self) -> str:
-        points, *rest = self.counts.items()
-        counts = ", ".join(f"{number:,} {name}" for name, number in rest)
-        return f"{self.run}: {count(points[1], 'point')}, {counts}"
+        counts = self.counts
+        points = count(counts["points"], "point")
+        return f"{self.run}: {points}, {counts['measured']:,} measured, {counts['valid']:,} valid"
 
 
 def runs_of(sweep_dir: SweepDir) -> list[Run]:
@@ -106,11 +110,11 @@ def runs_of(sweep_dir: SweepDir) -> list[Run]:
             continue
         number = manifest.again if manifest else number
         names_by_number.setdefault(number, []).append(name)
-    every = sorted(names_by_number.items())
-    return [
-        Run(number + 1, replace(sweep_dir, only=frozenset(names), at=str(number + 1)))
-        for number, names in every
-    ]
+    runs = []
+    for number, names in sorted(names_by_number.items()):
+        only_these = replace(sweep_dir, only=frozenset(names), at=str(number + 1))
+        runs.append(Run(number + 1, only_these))
+    return runs
 
 
 def of_sweeps(results: Path, names: Sequence[str]) -> list[SweepDir]:
@@ -170,22 +174,27 @@ def named(sweep_dir: SweepDir, text: str) -> list[SweepDir]:
     `UsageError` where there is no run of that name, or a day has several.
     """
     every = runs_of(sweep_dir)
-    if text == "previous" and len(every) > 1:
-        return [replace(every[-2].dir, at=text)]
-    chosen = [item for item in every if str(item.number) == text]
-    digits = re.sub(r"\D", "", text) if _A_TIME.fullmatch(text) else ""
-    if len(digits) >= _A_YEAR and not chosen:
-        chosen = [item for item in every if re.sub(r"\D", "", item.began).startswith(digits)]
-        if len(chosen) > 1 and len(digits) >= _A_DAY:
-            which = f"{sweep_dir.name}@{text} is {' or '.join(map(str, chosen))}"
-            raise UsageError(f"{which}; add the time, or name it by its number: {sweep_dir.name}@1")
-    if chosen:
-        return [replace(item.dir, at=text if len(chosen) == 1 else item.dir.at) for item in chosen]
-    there = ", ".join(map(str, every)) or "none"
     if text == "previous":
+        if len(every) > 1:
+            return [replace(every[-2].dir, at=text)]
         again = sweep_dir.command("submit", "--again")
         raise UsageError(f"{sweep_dir.path}: has no run before its last; `{again}` begins the next")
-    raise UsageError(f"{sweep_dir.path}: no run '{text}' (there are: {there})")
+    for run in every:
+        if str(run.number) == text:
+            return [replace(run.dir, at=text)]
+    digits = re.sub(r"\D", "", text) if _A_TIME.fullmatch(text) else ""
+    chosen = []
+    if len(digits) >= _A_YEAR:
+        chosen = [run for run in every if re.sub(r"\D", "", run.began).startswith(digits)]
+    if not chosen:
+        there = ", ".join(map(str, every)) or "none"
+        raise UsageError(f"{sweep_dir.path}: no run '{text}' (there are: {there})")
+    if len(chosen) == 1:
+        return [replace(chosen[0].dir, at=text)]
+    if len(digits) >= _A_DAY:
+        which = f"{sweep_dir.name}@{text} is {' or '.join(map(str, chosen))}"
+        raise UsageError(f"{which}; add the time, or name it by its number: {sweep_dir.name}@1")
+    return [run.dir for run in chosen]
 
 
 def points_of_file(sweep_dir: SweepDir) -> Iterator[str]:
@@ -196,7 +205,8 @@ def points_of_file(sweep_dir: SweepDir) -> Iterator[str]:
     devices = {(manifest.gpu, manifest.rehearsal) for manifest in sweep_dir.manifests()}
     for device, rehearsal in sorted(devices):
         gpu, rehearse = (None, device) if rehearsal else (device, None)
-        yield from (p.point_id for p in expansion.expand(sweep, gpu=gpu, rehearse=rehearse))
+        for point in expansion.expand(sweep, gpu=gpu, rehearse=rehearse):
+            yield point.point_id
 
 
 def sha_of_file(sweep_dir: SweepDir) -> str:
@@ -218,7 +228,8 @@ def orphans(sweep_dir: SweepDir, sent: Iterable[tuple[str, Iterable[str]]]) -> s
     current = set[str]()
     earlier = set[str]()
     for sha, ids in sent:
-        (current if sha == latest else earlier).update(ids)
+        age = current if sha == latest else earlier
+        age.update(ids)
     doubtful = earlier - current
     return doubtful.difference(points_of_file(sweep_dir)) if doubtful else set()
 
@@ -233,9 +244,10 @@ def known_orphans(sweep_dir: SweepDir, sent: Iterable[tuple[str, Iterable[str]]]
 
 def statuses(sweep_dir: SweepDir) -> dict[str, PointStatus]:
     """Return the status of every point with a row, in the newest run that has one."""
-    return dict(
-        chain.from_iterable(ledger.statuses(item.dir).items() for item in runs_of(sweep_dir))
-    )
+    newest: dict[str, PointStatus] = {}
+    for run in runs_of(sweep_dir):
+        newest |= ledger.statuses(run.dir)
+    return newest
 
 
 def listed(sweep_dir: SweepDir) -> list[Listed]:

@@ -35,7 +35,7 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
@@ -58,10 +58,10 @@ class ShardWriter:
     """
 
     def __init__(self, shard: ShardPath) -> None:
-        self._files = {
-            "overall": _Appender(shard.overall, header(SHARD_COLUMNS)),
+        self._files = {  # blocks before the rows that refer to them: so they are synced
             "layers": _Appender(shard.layers, header(LAYER_COLUMNS)),
             "samples": _Appender(shard.samples, header(SAMPLE_COLUMNS)),
+            "overall": _Appender(shard.overall, header(SHARD_COLUMNS)),
         }
         try:
             self._files["overall"].open()
@@ -93,10 +93,7 @@ class ShardWriter:
             ResultsError: the disk is full, read-only or gone; earlier rows stay readable.
         """
         check_declared(row, "overall")
-        for layer in layers:
-            if not isinstance(layer, list):
-                check_declared(layer, "layers")
-        layer_block = _block(layers, LAYER_COLUMNS)
+        layer_block = block_of(layers)
         lines = [f"{row['point_id']},{i},{cell(ms)}\n" for i, ms in enumerate(samples)]
         sample_block = "".join(lines).encode()
         full: Row = {
@@ -120,8 +117,8 @@ class ShardWriter:
 
     def sync(self) -> None:
         """Sync the files to the disk: blocks before the rows that refer to them."""
-        for name in ("layers", "samples", "overall"):
-            self._files[name].sync()
+        for file in self._files.values():
+            file.sync()
         self._synced = time.monotonic()
 
     def close(self) -> None:
@@ -129,11 +126,12 @@ class ShardWriter:
         files = self._files
         self._files = {}
         errors = []
-        for step in (*(f.sync for f in files.values()), *(f.close for f in files.values())):
-            try:
-                step()
-            except ResultsError as error:  # noqa: PERF203 - three files
-                errors.append(error)
+        for file in files.values():
+            for step in (file.sync, file.close):
+                try:
+                    step()
+                except ResultsError as error:  # noqa: PERF203 - three files
+                    errors.append(error)
         if errors:
             raise errors[0]
 
@@ -141,8 +139,11 @@ class ShardWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
-        with suppress(*([ResultsError] if kind else [])):  # the first error is the cause
+        try:
             self.close()
+        except ResultsError:
+            if kind is None:  # else the first error is the cause
+                raise
 
 
 class _Appender:
@@ -273,6 +274,14 @@ def sealed(texts: list[str], layers: bytes, samples: bytes) -> bytes:
     return line + seal(line, OURS, layers, samples) + b"\n"
 
 
-def _block(rows: Sequence[Mapping[str, object] | list[str]], columns: Sequence[str]) -> bytes:
-    lines = (joined(row if isinstance(row, list) else cells(row, columns)) for row in rows)
-    return "".join(f"{line}\n" for line in lines).encode()
+def block_of(layers: Iterable[Mapping[str, object] | list[str]]) -> bytes:
+    """Return the lines of layer rows; `UndeclaredCell` for a cell that no record declares."""
+    lines = []
+    for layer in layers:
+        if isinstance(layer, list):
+            texts = layer
+        else:
+            check_declared(layer, "layers")
+            texts = cells(layer, LAYER_COLUMNS)
+        lines.append(f"{joined(texts)}\n")
+    return "".join(lines).encode()

@@ -58,7 +58,7 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
         mine = *sweep_dir.merged(), sweep_dir.collect_index
         remove_leftovers(sweep_dir.path, mine)  # safe: nobody else writes them without the lock
         report = _collect(sweep_dir)
-    return replace(report, seconds=round(time.perf_counter() - began, 3))
+    return replace(report, seconds=round(time.perf_counter() - began, 3))  # to milliseconds
 
 
 def is_up_to_date(sweep_dir: SweepDir) -> bool:

@@ -14,6 +14,7 @@ from hpcsweep.store.outcomes import PointTally
 from hpcsweep.text import count
 
 _SHOWN: Final = 20  # messages on damage: a screen shows them all; --json has the rest
+_NAMED_SHARDS: Final = 3  # in the error; `left_out` names all
 _FEW: Final = 5  # points in a line: as many as fit into one of 100 characters
 
 
@@ -64,7 +65,7 @@ class CollectReport:
             return DamagedResults("\n".join(self.damaged)) if self.damaged else None
         what = f"measured points are missing from the tables: {len(self.destroyed):,}"
         if self.unreadable:
-            names = ", ".join(self.unreadable[:3])
+            names = ", ".join(self.unreadable[:_NAMED_SHARDS])
             what = f"{count(len(self.unreadable), 'shard')} could not be read: {names}"
         return DamagedResults(f"{what}; all other rows were merged. {self._advice()}")
 
