@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from hpcsweep.text import printable
 
-EXIT_REQUEUE = 75
-EXIT_INTERRUPTED = 130
+EXIT_REQUEUE = 75  # sysexits.h: a failure that a later try may not have
+EXIT_INTERRUPTED = 130  # 128 and SIGINT, as a shell says it
 
 
 def first_line(error: BaseException) -> str:

@@ -131,6 +131,7 @@ def see_anew(folder: Path) -> None:
 
 def aside(path: Path) -> str:
     """Return how the names of files begin that this host writes beside a file, to replace it."""
+    # with what `tempfile` adds, a name stays below the 255 bytes that file systems allow
     return f".{path.name[:100]}.{os.uname().nodename[:60]}."
 
 
@@ -150,8 +151,10 @@ def reach(path: Path) -> int:
     rights = stat.S_IMODE(real.stat().st_mode)
     for folder in real.parents:
         passes = folder.stat().st_mode
-        rights &= ~(0 if passes & stat.S_IXGRP else stat.S_IRWXG)
-        rights &= ~(0 if passes & stat.S_IXOTH else stat.S_IRWXO)
+        if not passes & stat.S_IXGRP:
+            rights &= ~stat.S_IRWXG
+        if not passes & stat.S_IXOTH:
+            rights &= ~stat.S_IRWXO
     return rights
 
 

@@ -29,9 +29,10 @@ _LONG: Final = re.compile(r"[+-]?\d{4,}")
 # sbatch(1), --time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S
 TIME_FORMS: Final = "MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
 MEMORY_FORMS: Final = "a whole number with K, M, G or T, such as 16G; 0 is all memory of the node"
-_DAYS: Final = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
-_CLOCK: Final = re.compile(r"(?:([0-9]+):)?([0-9]+):([0-9]+)")
-_UNLIMITED: Final = ("UNLIMITED", "INFINITE", "-1")
+_TIME: Final = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")  # days, and the rest
+_OF_A_CLOCK: Final = 3  # hours, minutes and seconds
+_UNLIMITED: Final = ("UNLIMITED", "INFINITE", "-1")  # as Slurm's programs print it, and take it
+_DAY_SECONDS: Final = 86_400
 _MEMORY: Final = re.compile(r"([0-9]+)([KMGT])B?|0", re.IGNORECASE)
 _MEGABYTES: Final = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
@@ -103,18 +104,19 @@ def slurm_seconds(text: str) -> int | None:
     text = text.strip()
     if text.upper() in _UNLIMITED:
         return None
-    with_days = _DAYS.fullmatch(text)
-    clock = _CLOCK.fullmatch(text)
-    if text.isascii() and text.isdecimal():
-        limit = int(text) * 60
-    elif with_days:
-        days, hours, minutes, seconds = (int(part or 0) for part in with_days.groups())
-        limit = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    elif clock:
-        hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-        limit = (hours * 60 + minutes) * 60 + seconds
-    else:
+    match = _TIME.fullmatch(text)
+    if match is None:
         raise ValueError(f"needs a time limit: {TIME_FORMS}")
+    days, clock = match.groups()
+    numbers = [int(part) for part in clock.split(":")]
+    if days:
+        numbers += [0, 0]  # the first one is of hours
+    elif len(numbers) == 1:
+        numbers = [0, *numbers, 0]  # minutes
+    else:
+        numbers = [0, *numbers][-_OF_A_CLOCK:]
+    hours, minutes, seconds = numbers[:_OF_A_CLOCK]
+    limit = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
     return limit or None  # zero means no limit, to Slurm too
 
 
@@ -122,7 +124,7 @@ def slurm_time(limit: int | None) -> str:
     """Return seconds as Slurm writes them: ``00:30:00``, ``1-12:00:00``."""
     if limit is None:
         return "UNLIMITED"
-    days, seconds = divmod(limit, 86400)
+    days, seconds = divmod(limit, _DAY_SECONDS)
     clock = f"{seconds // 3600:02}:{seconds % 3600 // 60:02}:{seconds % 60:02}"
     return f"{days}-{clock}" if days else clock
 

@@ -17,7 +17,7 @@ from typing import Any
 
 ID_DIGITS = 16  # 64 bits: two of a billion points have one id with a chance of 3 %
 MAP_DIGITS = 6  # of the few maps of one sweep
-LABEL = ("model", "input_size", "batch_size", "algorithm")
+LABEL = ("model", "input_size", "batch_size", "algorithm")  # what people tell points by
 NO_MAPS: Mapping[str, str] = {}
 _POINT_ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

@@ -22,7 +22,7 @@ RUN_MODULE: Final = (
 )
 _OF_THE_HOST: Final = " pid:[4026531836]"  # its pid namespace; the kernel fixes the number
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _END_SECONDS: Final = 5.0  # for killed processes to be gone; one that waits for a disk may stay
 _adopts: list[bool] = []  # whether this process gets the orphans of those that it started
 _OBJECTS: Final = 100_000  # made between two searches for garbage; Python's own are 700
@@ -71,8 +71,9 @@ def _start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return _start_without_proc(pid)
+    # the name of the program, field 2, may hold spaces and parentheses; field 3 is the state
     fields = text[text.rindex(")") + 2 :].split()
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+    return None if fields[0] in {"Z", "X"} else int(fields[22 - 3])
 
 
 def _start_without_proc(pid: int) -> int | None:
@@ -145,7 +146,7 @@ def end_orphans(but: int = 0) -> None:
                 os.kill(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.001)
+        time.sleep(0.001)  # a killed process is gone in less, unless it waits for a disk
 
 
 def _children(pid: int) -> list[int]:

@@ -56,7 +56,7 @@ _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 _PASSWORD: Final = re.compile(r"\w+://\S*@[^:]*")  # a URL, up to its host; it is no folder
 # lines of code in these folders are not the user's own
 _OTHERS: Final = re.compile(f"site-packages|{re.escape(str(Path(__file__).parent))}")
-_WEIGHTS_SUFFIXES: Final = (".pt", ".pth", ".bin")
+_WEIGHTS_SUFFIXES: Final = (".pt", ".pth", ".bin")  # as torch.save and Hugging Face name them
 _in_use: list[str] = []  # as `sys.path`, it belongs to the process
 
 # unlike the methods of Path, these are False for what may not be read
@@ -243,7 +243,7 @@ class Sources:
             return f"unreadable: {error.strerror}"
 
 
-_lasting = lru_cache(maxsize=4)(Sources)
+_lasting = lru_cache(maxsize=4)(Sources)  # a process looks in one list of folders, tests in more
 
 
 def own_files_here(point: Point) -> str:

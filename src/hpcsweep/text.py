@@ -99,11 +99,13 @@ def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:
 
 def duration(seconds: float) -> str:
     """Return ``5 s``, ``12 min`` or ``3.5 h``: as precise as an estimate is."""
-    if seconds < 90:  # from one and a half of the next unit on, two digits say enough of it
+    minutes = seconds / 60
+    # up to one and a half of the next unit: from there on, two digits say enough of it
+    if minutes < 1.5:
         return f"{max(seconds, 1):.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:,.1f} h"
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:,.1f} h"
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:

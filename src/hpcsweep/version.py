@@ -29,7 +29,7 @@ def _described() -> str:
         return _of_the_wheel()
     command = ["git", "describe", "--tags", "--always", "--long", "--dirty", "--abbrev=7"]
     command.append(f"--match=v{__version__}")
-    try:
+    try:  # git answers in milliseconds; on a slow disk a commit is worth no longer wait
         done = subprocess.run(
             command, cwd=root, capture_output=True, text=True, timeout=5, check=True
         )

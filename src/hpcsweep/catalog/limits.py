@@ -36,6 +36,7 @@ _CACHE: Final = 16.0
 _LATENCY_MS: Final = 1e-4  # a load takes 200 cycles, even from a cache; at 2 GHz
 _MUCH_MS: Final = 0.01  # at the peak: a launch is no longer most of it
 _SIZES: Final = ("in", "out", "kernel", "stride", "pad", "dilation")
+# by torch's names of types, and by those of the axis `amp`
 _HALF: Final = {"float16", "bfloat16", "fp16", "bf16"}
 _TIMES: Final = ("median_ms", "mean_ms", "min_ms")
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from hpcsweep.catalog.record import packaged
 
-REFERENCE_SIZE: Final = 224
+REFERENCE_SIZE: Final = 224  # pixels: torchvision evaluates most of its classifiers at it
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from hpcsweep.errors import HpcsweepError, UsageError
 from hpcsweep.messages import Message
 from hpcsweep.text import folded, printable
 
-VERSION: Final = 1
+VERSION: Final = 1  # of the shape of documents; a field that changes its meaning raises it
 _BLOCK: Final = 1000  # pieces of a document that are printed at once: few writes, little memory
 _ENCODER: Final = json.JSONEncoder(allow_nan=False)
 

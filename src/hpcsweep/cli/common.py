@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit.request import Request
 
-_ROWS: Final = 60  # of a table that people read
+_ROWS: Final = 60  # of a table that people read: a screen on end
 
 
 class _Form(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
@@ -63,6 +63,7 @@ where_option = several(
 )
 unreliable_option = flag("--unreliable", "Take unreliable points, too.")
 layers_option = flag("--layers", "Show layers instead of points.")
+# with its title and notes, such a table fits on a screen
 top_option = option("--top N", "Show so many layers.", type=COUNT, default=20, show_default=True)
 cluster_option = several("--cluster NAME|PATH", "Cluster profile, by name or file; repeatable.")
 sample_option = option(

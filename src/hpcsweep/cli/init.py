@@ -265,6 +265,7 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     _write(file, _LOOK.format(json.dumps(command)), "name: doctor\n")
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
     most = numerals.slurm_time(min(chosen.time_seconds or _WAIT, _WAIT))
+    # the default of two minutes would leave little of a job of minutes
     short = asked.profile.model_copy(update={"time": most, "signal_lead": 30})
     row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
     lines = [trouble] if trouble else []
@@ -295,7 +296,7 @@ def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:
     from hpcsweep.cluster import status
 
     until = time.monotonic() + wait
-    pause = 0.5
+    pause = 0.5  # seconds, growing: a short job is seen at once
     before = ""
     while True:
         (sweep,) = status.read_status(results, [sweep_dir.name])

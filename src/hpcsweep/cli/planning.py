@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -19,11 +19,13 @@ from hpcsweep.errors import PointsFailed, UsageError
 from hpcsweep.text import aligned, count, in_columns
 
 if TYPE_CHECKING:
+    from hpcsweep.point import Point
     from hpcsweep.spec.expansion import Expansion
     from hpcsweep.spec.space import Sweep
-    from hpcsweep.submit.support import Cell, Support
+    from hpcsweep.submit.support import Support
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
+_FEW = 10  # points that `expand` shows: with what stands around them, a screen
 
 
 @click.command()
@@ -42,14 +44,21 @@ def expand(spec: str, cluster: tuple[str, ...], sample: int | None, **others: An
         return _support(sweep, cluster, others["gpu"], sample)
     if others["gpu"]:
         raise UsageError("--gpu is for --support; points of a GPU: --cluster")
-    limit = None if others["all"] else 10
-    expansions = [(sweep.name, expansion.expand(sweep, sample=sample))]
-    if cluster:
-        requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
-        expansions = [(asked.words(), asked.expansion) for asked in requests]
+    limit = None if others["all"] else _FEW
+    expansions = []
+    for name in cluster:
+        asked = common.request_of(sweep, name, sample=sample)
+        expansions.append((asked.words(), asked.expansion))
+    if not cluster:
+        expansions.append((sweep.name, expansion.expand(sweep, sample=sample)))
+
+    def text() -> Iterator[str]:
+        for what, points in expansions:
+            yield from _expansion_lines(what, points, limit)
+
     return Answer(
         record=lambda: {"expansions": (points.to_json(limit) for _, points in expansions)},
-        text=lambda: chain.from_iterable(_expansion_lines(*each, limit) for each in expansions),
+        text=text,
     )
 
 
@@ -61,11 +70,14 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
 
     if not WORKLOADS[sweep.workload].runs_network:
         raise UsageError(f"{sweep.name}: a sweep of workload {sweep.workload} has no convolutions")
-    named = request.named_gpus(sweep)
-    points = iter(expansion.expand(sweep, sample=sample))
-    gpus = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
+    names = gpu or ""
+    if not gpu and not cluster:
+        names = ",".join(request.named_gpus(sweep))
+    gpus = support.gpus_named(names)
+    points: Iterable[Point] = expansion.expand(sweep, sample=sample)
     requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
-    gpus += [support.DescribedGpu.of(asked.device, asked.profile) for asked in requests]
+    for asked in requests:
+        gpus.append(support.DescribedGpu.of(asked.device, asked.profile))
     if requests and not gpu:
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:
@@ -98,18 +110,20 @@ def _support_lines(table: Support) -> Iterator[str]:
 
 def _support_of(network: str, table: Support) -> Iterator[str]:
     """Yield a line per algorithm that is known of some GPU, then why the others are of none."""
-    of_algorithm: dict[str, list[Cell]] = {}
+    says: dict[str, list[str]] = {}  # by algorithm, for each GPU
+    known = set[str]()
     for cell in table.cells:
         if cell.network == network:
-            of_algorithm.setdefault(cell.algorithm, []).append(cell)
+            says.setdefault(cell.algorithm, []).append(cell.says)
+            if cell.found is not None:
+                known.add(cell.algorithm)
     rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
     unknown: dict[str, list[str]] = {}
-    for name, cells in of_algorithm.items():
-        says = [cell.says for cell in cells]
-        if any(cell.found is not None for cell in cells):
-            rows.append([name, *says])
+    for name, words in says.items():
+        if name in known:
+            rows.append([name, *words])
         else:
-            unknown.setdefault(max(says, key=len), []).append(name)
+            unknown.setdefault(max(words, key=len), []).append(name)
     if len(rows) > 1:
         for line in aligned(rows):
             yield f"  {line}"
@@ -151,7 +165,7 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
     for name, value in first.items():
         texts = {text(name, each) for each in (value, *sweep.values(name))}
         if name in _ALWAYS or len(texts) > 1:
-            widths[name] = max(map(len, (name, *texts)))
+            widths[name] = max(len(each) for each in (name, *texts))
     yield in_columns(list(widths), list(widths.values()))
     for point in islice(points, limit):
         values = expansion.flat(point)

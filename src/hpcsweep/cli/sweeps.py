@@ -77,12 +77,14 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     others["suppress_next_hint"] = collect
     profiles = common.meant_for(sweep, cluster)
     requests = [common.request_of(sweep, name, **others) for name in profiles]
-    queued = [asked.profile.name for asked in requests if asked.profile.in_slurm]
-    if collect and (dry_run or queued):
-        why = "nothing is measured" if dry_run else f"the jobs of '{queued[0]}' end later"
-        raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
-    for asked in requests if download else ():
-        _download(asked)
+    for asked in requests:
+        if collect and (dry_run or asked.profile.in_slurm):
+            later = f"the jobs of '{asked.profile.name}' end later"
+            why = "nothing is measured" if dry_run else later
+            raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
+    if download:
+        for asked in requests:
+            _download(asked)
     if target is not None:
         from hpcsweep.submit.adaptive.until_error import submit_rounds
 
@@ -95,7 +97,13 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         code = max([rehearse(results, request) for request in requests])
     else:
         code = steps.submit(results, *requests)
-    return _collected(sweep_dir, code) if collect else _ran(sweep_dir, code)
+    answer_of_run = _ran(sweep_dir, code)
+    if not collect:
+        return answer_of_run
+    from hpcsweep.store.collect import collector
+
+    report = collector.collect(sweep_dir)
+    return replace(answer_of_run, text=report.text, error=report.error())
 
 
 def _download(asked: Request) -> None:
@@ -108,15 +116,6 @@ def _download(asked: Request) -> None:
     for name in request.names_on(asked.sweep, "dataset"):
         downloads.get_data(name, env)
     downloads.get_weights(questions.named_weights(asked), environment.torch_home(env))
-
-
-def _collected(sweep_dir: SweepDir, code: int) -> Answer:
-    """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
-    from hpcsweep.store.collect import collector
-
-    ran = _ran(sweep_dir, code)
-    report = collector.collect(sweep_dir)
-    return replace(ran, text=report.text, error=report.error())
 
 
 def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
@@ -176,14 +175,12 @@ def _disk(results: Path, sweeps: Sequence[SweepDir]) -> Answer:
 
 def _ran(sweep_dir: SweepDir, code: int) -> Answer:
     """Return the answer of a command that told its progress: in a document the sweep's status."""
-    submitted = bool(sweep_dir.submissions())
+    names = [sweep_dir.name] if sweep_dir.submissions() else []
 
     def record() -> Mapping[str, object]:
         from hpcsweep.cluster import status, sweep_status
 
-        return sweep_status.to_json(
-            status.read_status(sweep_dir.path.parent, [sweep_dir.name] * submitted)
-        )
+        return sweep_status.to_json(status.read_status(sweep_dir.path.parent, names))
 
     return Answer(record=record, text=list, code=max(code, common.told_damage(sweep_dir)))
 

@@ -42,7 +42,7 @@ CHECKS: Final[Mapping[str, Any]] = {
 }
 _SHOWN: Final = 3  # problems or reasons of a point; the others are counted
 _LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "of bound", "seen")
-_MIB: Final = 1 << 20
+_MIB: Final = 1 << 20  # bytes
 _HEADINGS: Final = ("point", "ran", "FLOPs", "seen", "error")
 _SEEN: Final = "profiler"  # how the evidence of a call begins that nothing contradicts
 
