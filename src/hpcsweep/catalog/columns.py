@@ -122,9 +122,13 @@ def _check_columns(table: str) -> list[Column]:
 
 def _led_by(names: Sequence[str], columns: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns, those with the names of the predecessor first."""
-    by_name = {column.name: column for column in columns}
-    first = [replace(by_name[name], group="names of the predecessor") for name in names]
-    return (*first, *(column for column in columns if column.name not in names))
+    others = {column.name: column for column in columns}
+    first = [replace(others.pop(name), group="names of the predecessor") for name in names]
+    return (*first, *others.values())
+
+
+def _names(columns: Iterable[Column]) -> tuple[str, ...]:
+    return tuple(column.name for column in columns)
 
 
 _PROVENANCE: Final = "provenance (env.json of the attempt has all of it)"
@@ -169,21 +173,16 @@ COLLECTED: Final = tuple(_columns_of(row_records.CollectedCells, "added by colle
 # The cells that stay empty in a row of a profiled run: times, and what is computed from times.
 CLOCKED: Final = frozenset(column.name for column in OVERALL if column.clocked)
 
-OVERALL_COLUMNS: Final = tuple(column.name for column in OVERALL)
-LAYER_COLUMNS: Final = tuple(column.name for column in LAYERS)
-SAMPLE_COLUMNS: Final = tuple(column.name for column in SAMPLES)
+OVERALL_COLUMNS: Final = _names(OVERALL)
+LAYER_COLUMNS: Final = _names(LAYERS)
+SAMPLE_COLUMNS: Final = _names(SAMPLES)
 
-_NAMES: Final = {"overall": frozenset(OVERALL_COLUMNS), "layers": frozenset(LAYER_COLUMNS)}
+_DECLARED: Final = {"overall": frozenset(OVERALL_COLUMNS), "layers": frozenset(LAYER_COLUMNS)}
 
-MERGED_COLUMNS: Final = (*OVERALL_COLUMNS, *(column.name for column in COLLECTED))
+MERGED_COLUMNS: Final = (*OVERALL_COLUMNS, *_names(COLLECTED))
 
 # Shards begin with the two cells that `status` needs, so that it can ignore the rest of a line.
-SHARD_COLUMNS: Final = (
-    "point_id",
-    "status",
-    *(name for name in OVERALL_COLUMNS if name not in {"point_id", "status"}),
-    *COMMIT,
-)
+SHARD_COLUMNS: Final = tuple(dict.fromkeys(("point_id", "status", *OVERALL_COLUMNS, *COMMIT)))
 
 # Rows of one sweep can be compared only if these cells are equal.
 MUST_AGREE: Final = ("torch_version", "cuda_version", "cudnn_version", "driver_version")
@@ -225,14 +224,14 @@ def axis_cells(axes: Mapping[str, Any]) -> Row:
 
 def undeclared(row: Mapping[str, object], table: str) -> set[str]:
     """Return the names in a row of a table, overall or layers, that no record declares."""
-    return row.keys() - _NAMES[table]
+    return row.keys() - _DECLARED[table]
 
 
 def check_declared(row: Mapping[str, object], table: str) -> None:
     """Raise `UndeclaredCell` where a row of a table has a cell that no record declares."""
     unknown = undeclared(row, table)
     if unknown:
-        raise UndeclaredCell(sorted(unknown), _NAMES[table], f"a row of {table}.csv")
+        raise UndeclaredCell(sorted(unknown), _DECLARED[table], f"a row of {table}.csv")
 
 
 def cell(value: object) -> str:
