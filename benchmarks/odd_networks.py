@@ -44,9 +44,8 @@ from hpcsweep.cli.verify import Verification
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
 from hpcsweep.measure import convolutions, model_builder
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.measure_point import PointBench
+from hpcsweep.measure.measure_point import PointBench, on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 

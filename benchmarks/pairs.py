@@ -17,7 +17,7 @@ import torch
 from hpcsweep.errors import Refused
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure import switches
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.workloads.inference import InferenceNetwork, InferencePasses
 

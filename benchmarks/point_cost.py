@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import catalog
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure import model_builder
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as proving
 from hpcsweep.measure.checks import control, numerics
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker

@@ -146,7 +146,7 @@ MEASURE = """
 import importlib.util, json, pathlib
 from hpcsweep.catalog import columns
 from hpcsweep.measure import measure_point
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.checks import room
 from hpcsweep.store import outcomes
 from hpcsweep.store.folders import SweepDir

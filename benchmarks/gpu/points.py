@@ -15,7 +15,7 @@ from benchmarks.gpu.lab import alone
 from benchmarks.point_cost import WATCHED, Stages
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
-from hpcsweep.measure.bench import on_device, torch_bench
+from hpcsweep.measure.measure_point import on_device, torch_bench
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.point import Point
 

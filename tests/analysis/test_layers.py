@@ -8,7 +8,7 @@ import pytest
 import resultsfolder
 from hpcsweep.analysis import best, layers
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
 from layeredsweep import SUBMISSION, SWEEP, layered

@@ -13,9 +13,8 @@ from hpcsweep.conv.backend import Operation
 from hpcsweep.conv.proof import Evidence, Observation, cell
 from hpcsweep.conv.reference import FAMILIES
 from hpcsweep.measure import rounding
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import Bench
-from hpcsweep.measure.measure_point import PointBench
+from hpcsweep.measure.measure_point import PointBench, on_device
 from hpcsweep.point import canonical_json
 from measuring import lying, point, training
 

@@ -15,7 +15,7 @@ from hpcsweep.conv import swap, tensors
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import Held, TensorsChanged, nodes_between, tensors_in
 from hpcsweep.measure import model_builder
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
 from profiled import BACKEND

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpcsweep.measure import compilations
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
 from measuring import point, training

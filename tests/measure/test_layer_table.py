@@ -14,9 +14,9 @@ from hpcsweep.catalog import columns
 from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import caches, convolutions, layer_table, model_builder
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.layer_table import LayerTable
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import lanes, stats
 from hpcsweep.measure.timing.layer_timer import LayerTimes

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from hpcsweep.catalog.checks import CHECKS
+from hpcsweep.errors import Refused
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure import model_builder
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.workloads.inference import Inference
 from measuring import point
@@ -84,3 +86,15 @@ def test_without_a_check_a_row_lacks_the_columns_of_that_check_alone(monkeypatch
     monkeypatch.setattr(pipeline, "CHECKS", {key: CHECKS[key] for key in CHECKS if key != name})
     row = on_device("inference").measure(asked).row
     assert {*row} == {*whole} - CHECKS[name].overall.declared.keys()
+
+
+def test_inference_gets_its_bench_and_a_full_environment():
+    """The bench that the worker asks for knows where it runs."""
+    found = pipeline.torch_bench("inference", {"gpu": "cpu"})
+    assert found.environment()["row"]["torch_version"] == torch.__version__
+
+
+def test_a_workload_that_this_version_lacks_is_refused():
+    """Refused before any point, by name."""
+    with pytest.raises(Refused, match="'baking'"):
+        pipeline.torch_bench("baking", {"gpu": "cpu"})

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import tinynets
 from benchmarks import odd_zoo
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.convolutions import choose
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.operations import OperationCounter, kind_of
 from hpcsweep.measure.shape_pass import shape_pass
 from localruns import COMMAND
@@ -27,7 +27,7 @@ STEM = 2 * 16 * 16 * 3 * 8 * 9
 
 def counted(run):
     """Return what is noted of a function's operators."""
-    with torch.no_grad(), OperationCounter(lambda: ("here", None), on_meta=False) as found:
+    with torch.no_grad(), OperationCounter(lambda: ("here", None)) as found:
         run()
     return found
 

@@ -17,7 +17,7 @@ from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import layer_table
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.spec import sweep_file
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector

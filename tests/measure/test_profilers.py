@@ -19,8 +19,8 @@ import standins
 from hpcsweep import environment
 from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.measure_point import on_device
 from measuring import point, training
 
 QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}

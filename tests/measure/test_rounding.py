@@ -20,7 +20,7 @@ from hpcsweep.conv.reference import Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import model_builder, rounding
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.rounding import is_partial, is_wrong
 from hpcsweep.measure.workloads import training_network as networks
 from measuring import CPU, lying, point, training

@@ -10,7 +10,7 @@ from torch.torch_version import TorchVersion
 
 from hpcsweep.conv.libraries import tf32_allowed
 from hpcsweep.measure import switches
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from measuring import point, training
 
 ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1}

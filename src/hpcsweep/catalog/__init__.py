@@ -26,8 +26,8 @@ Network = tuple[Hashable, ...]
 class WorkloadKind:
     """What other parts of the program need to know of what a point runs.
 
-    A new workload is one module in `measure/workloads/`, one line in `measure/bench.py`, and one
-    line in `WORKLOADS`.
+    A new workload is one module in `measure/workloads/`, one line in `measure/measure_point.py`,
+    and one line in `WORKLOADS`.
     """
 
     name: str

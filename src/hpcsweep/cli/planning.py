@@ -207,7 +207,7 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
     environment.keep_miopen_apart()
     from hpcsweep.cli.verify import verification_text, verify_points
-    from hpcsweep.measure.bench import torch_bench
+    from hpcsweep.measure.measure_point import torch_bench
     from hpcsweep.spec import sweep_file
 
     profile = (cluster or ("local",))[0]

@@ -13,30 +13,30 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 import torch
 
-_UNKNOWN_BYTES: Final = 64 << 20  # more than most caches; too much only costs time
-_MOST_INPUTS: Final = 1 << 16  # each is a tensor, and takes memory however few numbers it has
-DRAWN: Final = 256  # inputs with distinct numbers; the others are copies, distinct for a cache
+# where nobody tells: more than most caches; too much only costs time
+_UNKNOWN_BYTES: Final = 64 << 20
+# each is a tensor, and takes memory however few numbers it has
+_MOST_INPUTS: Final = 1 << 16
+# inputs with distinct numbers, to save the time of drawing; the others are copies, which lie
+# elsewhere, so they are distinct for a cache
+DRAWN: Final = 256
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def preparation(state: str, device: torch.device) -> Callable[[], object]:
     """Return a function to call before each pass."""
     if state != "cold":
-        return _leave
+        return lambda: None
     buffer = torch.zeros(cache_bytes(device), dtype=torch.int8, device=device)
     # on a GPU a memset is enough; a CPU may write zeros without reading, so it must read, too
     return buffer.zero_ if device.type == "cuda" else lambda: buffer.add_(1)
-
-
-def _leave() -> None:
-    """Leave the cache as it is."""
 
 
 def input_count(state: str, device: torch.device, bytes_of_one: int) -> int:
@@ -72,10 +72,9 @@ def host_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
     for cpu in _allowed_cpus():
         for folder in root.glob(f"cpu{cpu}/cache/index*"):
             try:
-                level, shared, size = (
-                    (folder / name).read_text().strip()
-                    for name in ("level", "shared_cpu_list", "size")
-                )
+                level = (folder / "level").read_text().strip()
+                shared = (folder / "shared_cpu_list").read_text().strip()
+                size = (folder / "size").read_text().strip()
             except OSError:
                 continue
             if int(level) > 1:
@@ -84,7 +83,7 @@ def host_cache_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
     return sum(sizes.values())
 
 
-def _allowed_cpus() -> list[int]:
+def _allowed_cpus() -> Iterable[int]:
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+        return os.sched_getaffinity(0)
+    return range(os.cpu_count() or 1)

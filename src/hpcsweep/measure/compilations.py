@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
     from hpcsweep.measure.shape_pass import LayerCall
 
-RUNS: Final = 3  # torch.jit records in the first, compiles in the second, and tunes in the third
+# torch.jit records in the first, compiles in the second, and tunes in the third
+RUNS: Final = 3
 # Passes without compilation before timing, if there was any: some networks compile in each third.
 _CALM: Final = 6
-_MOST: Final = 120  # passes to wait for that; then the row is flagged
+# passes to wait for that; then the row is flagged. Torch gives up after eight compilations, which
+# such a network has within some 30 passes.
+_MOST: Final = 120
 
 
 def compilations() -> int:
     """Return a count that grows whenever torch compiles in this process."""
     utils = sys.modules.get("torch._dynamo.utils")  # it takes seconds to import
-    counters = getattr(utils, "counters", {})
-    return sum(sum(counter.values()) for counter in list(counters.values()))
+    if utils is None:
+        return 0
+    return sum(counter.total() for counter in list(utils.counters.values()))
 
 
 def forget() -> None:
@@ -97,11 +101,11 @@ def layers_inside(model: nn.Module, calls: Sequence[LayerCall]) -> frozenset[str
     """Return the layers of calls inside a module that torch.compile made or changed."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
     made = getattr(eval_frame, "OptimizedModule", ())
-    compiled = [
-        module
-        for module in model.modules()
-        if isinstance(module, made) or getattr(module, "_compiled_call_impl", None) is not None
-    ]
-    inside = {id(module) for part in compiled for module in part.modules()}
-    layers = {call.layer for call in calls} if inside else set[str]()
-    return frozenset(name for name in layers if id(model.get_submodule(name)) in inside)
+    inside = set[object]()
+    for module in model.modules():
+        if isinstance(module, made) or getattr(module, "_compiled_call_impl", None) is not None:
+            inside.update(module.modules())
+    if not inside:
+        return frozenset()
+    layers = {call.layer for call in calls}
+    return frozenset(name for name in layers if model.get_submodule(name) in inside)

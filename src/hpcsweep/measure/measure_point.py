@@ -1,17 +1,20 @@
-"""What happens to a point, in order: build, choose, warm up, time, check, record."""
+"""What happens to a point, in order: build, choose, warm up, time, check, record.
+
+The verbs come first, then the bench that runs them for the points of a workload on one device.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
-from hpcsweep import catalog
-from hpcsweep.catalog import WORKLOADS
+from hpcsweep import catalog, sources
+from hpcsweep.catalog import INFERENCE, TRAINING, WORKLOADS
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
 from hpcsweep.catalog.limits import IMPOSSIBLE
@@ -19,7 +22,7 @@ from hpcsweep.catalog.record import Cells, row_of
 from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, TimeCells
 from hpcsweep.conv import backend
 from hpcsweep.conv.backend import LibraryUnusable
-from hpcsweep.errors import first_line
+from hpcsweep.errors import Refused, first_line
 from hpcsweep.measure import compilations, convolutions, profilers, switches, work
 from hpcsweep.measure.bench_api import (
     CannotMeasure,
@@ -31,80 +34,26 @@ from hpcsweep.measure.bench_api import (
 )
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine.drivers import Driver
+from hpcsweep.measure.machine import fit
+from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Passes, Times, Workload
 from hpcsweep.measure.operations import CannotCapture
 from hpcsweep.measure.timing import stats
+from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.workloads.training import Training
 from hpcsweep.point import Point
 
 _MODULES: Final = {name: import_module(f"hpcsweep.measure.checks.{name}") for name in CHECKS}
-COOLING_S: Final = 2.0  # pause for a throttled GPU before the second try
+_WORKLOADS: Final[Mapping[str, type[Workload]]] = {
+    INFERENCE.name: Inference,
+    TRAINING.name: Training,
+}
+# Pause for a throttled GPU before the second try. It trades little time for a clock that may have
+# recovered; how long clocks take for that was not measured.
+COOLING_S: Final = 2.0
 PROFILE: Final = "profile"  # the sweep's own profilers, which run as a check does
 _SKIPPED: Final = "an earlier point's process ended in it"
-
-
-class PointBench:
-    """Measures the points of one workload on one device."""
-
-    def __init__(
-        self, workload: type[Workload], device: str = "cpu", driver: Driver | None = None
-    ) -> None:
-        """Use the current device of a type: cpu, cuda or mps."""
-        self.rig = Rig(device, driver)
-        self.workload = workload(self.rig)
-        self.backend = backend.choose(self.rig.device.type)
-        if self.rig.device.type == "cuda":
-            switches.detach_profiler()
-        self.checks: Mapping[str, PointCheck] = {
-            name: module.CHECK(self.rig) for name, module in _MODULES.items()
-        }
-        switches.apply(catalog.axis_defaults(catalog.INFERENCE.name))
-
-    def environment(self) -> dict[str, Any]:
-        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
-        return self.rig.environment()
-
-    @property
-    def history(self) -> dict[str, Any]:
-        """What points showed of the machine, those of earlier workers included."""
-        return {name: check.history for name, check in self.checks.items() if check.history}
-
-    @history.setter
-    def history(self, found: Mapping[str, Any]) -> None:
-        for name, check in self.checks.items():
-            if name in found:
-                check.history = found[name]
-
-    def checks_of(self, point: Point) -> dict[str, PointCheck]:
-        """Return the checks that apply to a point: first those that read, then those that run.
-
-        Otherwise they have the order of the catalogue.
-        """
-        checks = dict[str, PointCheck]()
-        if point.measure["profile"]:
-            checks[PROFILE] = Profilers(self.rig)
-        for name, described in CHECKS.items():
-            if point.workload not in (described.workloads or WORKLOADS):
-                continue  # it has not even the setting
-            if described.setting is None or point.measure[described.setting]:
-                checks[name] = self.checks[name]
-        return dict(sorted(checks.items(), key=lambda item: item[1].runs))
-
-    def measure(
-        self,
-        point: Point,
-        tries: int = 0,  # noqa: ARG002 - the no-op's
-        progress: Progress | None = None,
-    ) -> Measurement:
-        """Measure one point; say to `progress` when it has its times.
-
-        Raises:
-            CannotMeasure: the device, the network, the compiler or the algorithm cannot do it.
-            OutOfMemory: it did not fit.
-        """
-        with _translated_errors(self.rig, self.workload), self.workload.scope():
-            return measure_point(point, self, progress)
 
 
 def measure_point(point: Point, bench: PointBench, progress: Progress | None = None) -> Measurement:
@@ -112,12 +61,15 @@ def measure_point(point: Point, bench: PointBench, progress: Progress | None = N
     network = build(point, bench)
     choices = choose(network, bench)
     if profilers.replaces_timing(point.measure["profile"]):  # ncu or nsys times it
-        return Measurement(row_of(OutcomeCells(artifacts=profile(network))))
+        return Measurement(row_of(OutcomeCells(artifacts=profilers.profile(network))))
     checks = bench.checks_of(point)
     passes = network.passes(choices)
-    with watched([*checks.values()], network):
-        passes.warm_up()
-        time_passes(passes, [*checks.values()], network)
+    for check in checks.values():
+        check.begin(network)
+    passes.warm_up()
+    time_passes(passes, checks.values(), network)
+    for check in checks.values():
+        check.end()
     return checked(network, choices, passes.times(), checks, progress)
 
 
@@ -142,17 +94,7 @@ def choose(network: Network, bench: PointBench) -> Choices:
     return replace(choices, setup_ms=1e3 * (time.perf_counter() - began))
 
 
-@contextmanager
-def watched(checks: Sequence[PointCheck], network: Network) -> Iterator[None]:
-    """Let the checks look at the warm-up and the timed passes."""
-    for check in checks:
-        check.begin(network)
-    yield
-    for check in checks:
-        check.end()
-
-
-def time_passes(passes: Passes, checks: Sequence[PointCheck], network: Network) -> None:
+def time_passes(passes: Passes, checks: Collection[PointCheck], network: Network) -> None:
     """Time the passes; once more, after a pause, if a check says that they were disturbed.
 
     A second try that is disturbed, too, stands, and is flagged.
@@ -207,25 +149,6 @@ def checked(
     return record(network, choices, times, found, skipped)
 
 
-class Profilers(PointCheck):
-    """Runs the sweep's profilers, on as many passes as were timed."""
-
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
-        """Run them."""
-        return Finding(artifacts=profile(network, len(times.samples)))
-
-
-def profile(network: Network, timed: int = 1) -> str:
-    """Run the sweep's profilers on further passes or steps; return the names of their files."""
-    point = network.point
-    rig = network.rig
-    settings = dict(point.measure)
-    step = profilers.ProfiledStep(
-        network.step, rig.wait, rig.device.type, settings["warmup"], timed
-    )
-    return profilers.run(settings["profile"], step, point.point_id, settings)
-
-
 def record(
     network: Network,
     choices: Choices,
@@ -235,37 +158,42 @@ def record(
 ) -> Measurement:
     """Return the rows of a point; `missing` are checks and why; without a why they are to come."""
     point = network.point
-    table = times.table
-    flags = [*times.summary.flags(), *times.flags, *(table.flags() if table else ())]
-    flags += [name for finding in findings for name in finding.raised()]
-    flags += [CHECK_MISSING] if missing else []
-    flags += [UNDECIDED] if any(map(_decides, missing)) else []
+    median = times.summary.median
+    flags = [*times.summary.flags(), *times.flags]
     cells: list[Cells] = [
         times.summary.cells(),
-        TimeCells(throughput_ips=1000 * point.axes["batch_size"] / times.summary.median),
+        TimeCells(throughput_ips=1000 * point.axes["batch_size"] / median),
         work.amount_cells(network.model, network.shapes),
         ChoiceCells(algorithm_setup_ms=choices.setup_ms),
         LoadCells(load_avg_1min=network.load),
         *times.cells,
     ]
-    if table:
-        cells.append(table.overall_cells())
-    about: list[list[Cells]] = [[] for _ in choices.all]
-    others: list[Cells] = []
+    if times.table:
+        flags += times.table.flags()
+        cells.append(times.table.overall_cells())
+
+    of_calls: list[list[Cells]] = [[] for _ in choices.all]
+    of_others: list[Cells] = []
     artifacts = [times.artifacts]
+    proof = None
     unknown: Row = {}  # what a check did not find is told as empty
     for finding in findings:
+        flags += finding.raised()
         if finding.cells:
             unknown |= dict.fromkeys(finding.cells.declared)
             cells.append(finding.cells)
-        others += finding.others
-        artifacts.append(finding.artifacts)
-        for of_call, found in zip(about, finding.layers, strict=False):
+        for of_call, found in zip(of_calls, finding.layers, strict=False):
             of_call.append(found)
-    layers = table.rows(point, about, others) if table else []
-    if work.is_impossible(
-        times.summary.median, layers, network.shapes, point.axes, network.rig.device
-    ):
+        of_others += finding.others
+        artifacts.append(finding.artifacts)
+        proof = proof or finding.proof
+    layers = times.table.rows(point, of_calls, of_others) if times.table else []
+
+    if missing:
+        flags.append(CHECK_MISSING)
+    if any(map(_decides, missing)):
+        flags.append(UNDECIDED)
+    if work.is_impossible(median, layers, network.shapes, point.axes, network.rig.device):
         flags.append(IMPOSSIBLE)
     whys = [f"{name}: {why}" for name, why in missing.items() if why]
     outcome = OutcomeCells(
@@ -275,13 +203,100 @@ def record(
         checks_missing="; ".join(whys) or None,
     )
     row = {**unknown, **row_of(*cells, outcome)}
-    proof = next((finding.proof for finding in findings if finding.proof), None)
     return Measurement(row, layers, times.samples, proof, times.seconds)
 
 
 def _decides(name: str) -> bool:
     """Say whether a check may find that the times are not valid."""
     return name in CHECKS and any(flag.doubt for flag in CHECKS[name].flags)
+
+
+class PointBench:
+    """Measures the points of one workload on one device."""
+
+    def __init__(
+        self, workload: type[Workload], device: str = "cpu", driver: Driver | None = None
+    ) -> None:
+        """Use the current device of a type: cpu, cuda or mps."""
+        self.rig = Rig(device, driver)
+        self.workload = workload(self.rig)
+        self.backend = backend.choose(self.rig.device.type)
+        if self.rig.device.type == "cuda":
+            switches.detach_profiler()
+        self.checks: Mapping[str, PointCheck] = {
+            name: module.CHECK(self.rig) for name, module in _MODULES.items()
+        }
+        switches.apply(catalog.axis_defaults(catalog.INFERENCE.name))
+
+    def environment(self) -> dict[str, Any]:
+        """Return provenance for env.json; its `row` holds the cells repeated in each row."""
+        return self.rig.environment()
+
+    @property
+    def history(self) -> dict[str, Any]:
+        """What points showed of the machine, those of earlier workers included."""
+        return {name: check.history for name, check in self.checks.items() if check.history}
+
+    @history.setter
+    def history(self, found: Mapping[str, Any]) -> None:
+        for name, check in self.checks.items():
+            if name in found:
+                check.history = found[name]
+
+    def checks_of(self, point: Point) -> dict[str, PointCheck]:
+        """Return the checks that apply to a point: first those that read, then those that run.
+
+        Otherwise they have the order of the catalogue.
+        """
+        checks = dict[str, PointCheck]()
+        if point.measure["profile"]:
+            checks[PROFILE] = profilers.ProfilerCheck(self.rig)
+        for name, described in CHECKS.items():
+            if point.workload not in (described.workloads or WORKLOADS):
+                continue  # it has not even the setting
+            if described.setting is None or point.measure[described.setting]:
+                checks[name] = self.checks[name]
+        return dict(sorted(checks.items(), key=lambda item: item[1].runs))
+
+    def measure(
+        self,
+        point: Point,
+        tries: int = 0,  # noqa: ARG002 - the no-op's
+        progress: Progress | None = None,
+    ) -> Measurement:
+        """Measure one point; say to `progress` when it has its times.
+
+        Raises:
+            CannotMeasure: the device, the network, the compiler or the algorithm cannot do it.
+            OutOfMemory: it did not fit.
+        """
+        with _translated_errors(self.rig, self.workload), self.workload.scope():
+            return measure_point(point, self, progress)
+
+
+def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
+    """Return the bench of a workload, after checking the machine against the profile's promises.
+
+    Raises:
+        Refused: the device is not what the profile promised, or this torch cannot use it.
+    """
+    sources.look_in(run.get("search_path", ()))
+    device = fit.device_for(run)
+    if device.type != "cuda":
+        return on_device(workload, device.type)
+    try:
+        driver = fit.driver_of(device)
+    except NoDriver:  # what only a driver tells stays empty
+        return on_device(workload, device.type)
+    fit.check_neighbours(driver)
+    return on_device(workload, device.type, driver)
+
+
+def on_device(workload: str, device: str = "cpu", driver: Driver | None = None) -> PointBench:
+    """Return the bench of a workload on the current device of a type: cpu, cuda or mps."""
+    if workload not in _WORKLOADS:
+        raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(_WORKLOADS)}")
+    return PointBench(_WORKLOADS[workload], device, driver)
 
 
 @contextmanager
@@ -300,9 +315,8 @@ def _translated_errors(rig: Rig, workload: Workload) -> Iterator[None]:
         if isinstance(error, CannotCapture):
             workload.forget()
             raise CannotMeasure(str(error), spoiled=True) from error
-        cannot = workload.cannot
-        if is_missing_operator(error) or any(text in str(error) for text in cannot):
-            lines = str(error).splitlines()  # of which the first may be a mere heading
-            telling = (line for line in lines if any(words in line for words in cannot))
-            raise CannotMeasure(next(telling, lines[0])) from error
+        lines = str(error).splitlines()  # of which the first may be a mere heading
+        telling = [line for line in lines if any(words in line for words in workload.cannot)]
+        if telling or is_missing_operator(error):
+            raise CannotMeasure([*telling, *lines][0]) from error
         raise

@@ -30,15 +30,6 @@ from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.errors import first_line
 
 _ATEN: Final = torch.ops.aten
-_IN_PLACE: Final = frozenset(
-    getattr(_ATEN, name).default
-    for name in ("relu_", "hardtanh_", "hardswish_", "hardsigmoid_", "silu_")
-)
-_LIKE_INPUT: Final = frozenset(
-    getattr(_ATEN, name).default
-    for name in ("relu", "hardtanh", "hardswish", "hardsigmoid", "silu", "gelu")
-)
-_TRAINING: Final = 5  # of the arguments of a batch norm
 _PLAIN: Final = ("aten::convolution", "aten::_convolution")
 _TRANSPOSED: Final = 6  # of their arguments
 _CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # not "convert" or "convex"
@@ -88,14 +79,11 @@ class Convolution:
 
 
 class OperationCounter(TorchDispatchMode):
-    """Counts while it is on; on the meta device it replaces operators that need no counting.
-
-    Their output has the shape of their input, which torch takes milliseconds per call to derive.
-    """
+    """Counts while it is on."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, place: Callable[[], tuple[str, str | None]], *, on_meta: bool) -> None:
+    def __init__(self, place: Callable[[], tuple[str, str | None]]) -> None:
         """Take a function that returns the innermost module's name and the kind of its part."""
         super().__init__()
         self.flops = 0
@@ -104,8 +92,6 @@ class OperationCounter(TorchDispatchMode):
         self.convolutions = list[Convolution]()
         self.higher_order: str | None = None  # around the function that runs now
         self._place = place
-        self._on_meta = on_meta
-        self._nothing = torch.empty(0, device="meta")
 
     def __torch_dispatch__(
         self,
@@ -114,24 +100,22 @@ class OperationCounter(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
-        """Replace the call, or pass it on and count it."""
+        """Run an operator, and count it."""
+        kwargs = kwargs or {}
         formula, name, computes = kind_of(func)
         self.computed += computes
-        output = self._replacement(func, args) if self._on_meta else None
-        if output is not None:
-            return output
         if isinstance(func, HigherOrderOperator) and not formula:
-            return self._within(func, args, kwargs or {})
+            return self._within(func, args, kwargs)
         if self.higher_order and not formula:  # there, operators come before they are taken apart
             with self:
-                output = func.decompose(*args, **(kwargs or {}))
+                output = func.decompose(*args, **kwargs)
             if output is not NotImplemented:
                 return output
-        output = func(*args, **(kwargs or {}))
+        output = func(*args, **kwargs)
         if name:
-            self._convolved(name, [*args, *(kwargs or {}).values()], output)
+            self._convolved(name, [*args, *kwargs.values()], output)
         elif formula:
-            self.flops += formula(*args, **(kwargs or {}), out_val=output)
+            self.flops += formula(*args, **kwargs, out_val=output)
         if name or formula:
             self.bytes += bytes_of(tensors_in([args, kwargs, output]))
         return output
@@ -140,61 +124,47 @@ class OperationCounter(TorchDispatchMode):
         self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> object:
         """Run an operator that calls functions, such as `cond`, and count what these run."""
+
+        def counted(function: Callable[..., object]) -> Callable[..., object]:
+            def run(*args: object, **kwargs: object) -> object:
+                with self:
+                    return function(*args, **kwargs)
+
+            return run
+
         before = self.higher_order
         self.higher_order = f"in a function of torch's {func.name()}"
         try:
-            return func(*entered(self, args), **kwargs)
+            return func(*(counted(arg) if callable(arg) else arg for arg in args), **kwargs)
         finally:
             self.higher_order = before
 
-    def _replacement(self, func: object, args: tuple[Any, ...]) -> object:
-        """Return the output of an operator without operations on the meta device, else None."""
-        if func in _IN_PLACE:
-            return args[0]
-        if func in _LIKE_INPUT:
-            return torch.empty_like(args[0])
-        if func is _ATEN.native_batch_norm.default and not args[_TRAINING]:
-            return torch.empty_like(args[0]), self._nothing, self._nothing
-        return None
-
     def _convolved(self, name: str, args: list[Any], output: Any) -> None:  # noqa: ANN401
         """Record a convolution: 2 operations for each filter's weight and pixel of the output."""
-        results = output if isinstance(output, tuple | list) else [output]
-        out = next(filter(_is_tensor, results), None)
-        x = next(filter(_is_tensor, args), None)
+        out = next(tensors_in(output), None)
+        x = next(tensors_in(args), None)
         if out is None or x is None:  # an operator that prepares filters
             return
-        plain = name in _PLAIN
-        filters = _filters(args) if _KNOWN.match(name) else None
-        transposed = args[_TRANSPOSED] if plain else "transpose" in name
-        operator = f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d" if plain else name
+        transposed = "transpose" in name
+        operator = name
+        if name in _PLAIN:
+            transposed = args[_TRANSPOSED]
+            operator = f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d"
         layer, part = self._place()
         part = part or self.higher_order
-        if filters is None:
-            self.convolutions.append(Convolution(layer, operator, 0, part, counted=False))
-            return
-        places = (x if transposed else out).shape
-        flops = 2 * places[0] * math.prod(places[2:]) * math.prod(filters)
-        self.convolutions.append(Convolution(layer, operator, flops, part))
+        filters = _filters(args) if _KNOWN.match(name) else None
+        flops = 0
+        if filters is not None:
+            places = (x if transposed else out).shape
+            flops = 2 * places[0] * math.prod(places[2:]) * math.prod(filters)
+        counted = filters is not None
+        self.convolutions.append(Convolution(layer, operator, flops, part, counted=counted))
         self.flops += flops
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
     """Return the size of tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def entered(mode: TorchDispatchMode, args: Iterable[Any]) -> list[Any]:
-    """Return the arguments of an operator such as `cond` with functions that run in a mode."""
-
-    def within(function: Callable[..., object]) -> Callable[..., object]:
-        def run(*args: object, **kwargs: object) -> object:
-            with mode:
-                return function(*args, **kwargs)
-
-        return run
-
-    return [within(arg) if callable(arg) else arg for arg in args]
 
 
 def _steps(x: Tensor) -> int:
@@ -208,15 +178,11 @@ def _numbers_in(weights: Iterable[Tensor]) -> int:
 def _filters(args: list[Any]) -> tuple[int, ...] | None:
     """Return the sizes of filters: a second tensor, or packed ones."""
     for arg in args[1:]:
-        if _is_tensor(arg):
+        if isinstance(arg, Tensor):
             return tuple(arg.shape)
         if hasattr(arg, "unpack"):
             return tuple(arg.unpack()[0].shape)
     return None
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 @lru_cache(maxsize=10_000)

@@ -23,24 +23,28 @@ import pstats
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, schedule
 
 from hpcsweep import environment
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.checks import Finding, PointCheck
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Network, Times
 
 NVTX: Final = "nvtx"
 RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
-_SHOWN: Final = 60  # lines of the tables for people; files for tools have all
+# lines of the tables for people, about a screen or two; files for tools have all
+_SHOWN: Final = 60
 
 # later versions of torch warn without this argument; earlier ones lack it
-_KEEPING: Final = (
-    {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
-)
+_ARGUMENTS: Final = inspect.signature(torch.profiler.profile).parameters
+_KEEPING: Final = {"acc_events": True} if "acc_events" in _ARGUMENTS else {}
 
 # heading, attribute of torch's FunctionEventAvg
 _COLUMNS: Final = {
@@ -82,6 +86,23 @@ def refuse_early(names: Sequence[str], device_type: str) -> None:
         raise CannotMeasure(f"profile: nvtx needs an NVIDIA GPU or rocTX; this is {device_type}")
 
 
+class ProfilerCheck(PointCheck):
+    """Runs the sweep's profilers as a check does, on as many passes as were timed."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Run them."""
+        return Finding(artifacts=profile(network, len(times.samples)))
+
+
+def profile(network: Network, timed: int = 1) -> str:
+    """Run the sweep's profilers on further passes or steps; return the names of their files."""
+    point = network.point
+    rig = network.rig
+    settings = dict(point.measure)
+    step = ProfiledStep(network.step, rig.wait, rig.device.type, settings["warmup"], timed)
+    return run(settings["profile"], step, point.point_id, settings)
+
+
 def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[str, Any]) -> str:
     """Profile a step with each of the profilers; return the names of files for `artifacts`.
 
@@ -104,7 +125,7 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
     count = step.count(settings)
     running = profiler_events.threads()
     of_gpu = [ProfilerActivity.CUDA] if step.device_type == "cuda" else []
-    with profile(
+    with torch.profiler.profile(
         activities=[ProfilerActivity.CPU, *of_gpu],
         schedule=schedule(wait=0, warmup=1, active=count, repeat=1),
         record_shapes=True,
@@ -123,34 +144,28 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
     operators = profiler.key_averages()
     order = "self_cuda_time_total" if step.device_type == "cuda" else "self_cpu_time_total"
     table = operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80)
-    shown, cells, trace = (
-        Path(f"{stem}.{suffix}") for suffix in ("torch.txt", "torch.csv", "trace.json.gz")
-    )
+    shown = Path(f"{stem}.torch.txt")
     shown.write_text(str(table), encoding="utf-8")
+    cells = Path(f"{stem}.torch.csv")
     _write_operators(operators, cells)
+    trace = Path(f"{stem}.trace.json.gz")
     profiler.export_chrome_trace(str(trace))
-    return [shown.name, cells.name, *_keep_trace(trace, settings["artifact_mb"])]
+    written = [shown.name, cells.name]
+    size_mb = trace.stat().st_size / 1e6
+    if size_mb <= settings["artifact_mb"]:
+        return [*written, trace.name]
+    trace.unlink()
+    return [*written, f"no trace ({size_mb:.0f} MB, artifact_mb is {settings['artifact_mb']:g})"]
 
 
 def _write_operators(operators: Any, path: Path) -> None:  # noqa: ANN401
-    ordered = sorted(
-        operators,
-        key=lambda one: (one.self_device_time_total, one.self_cpu_time_total),
-        reverse=True,
-    )
+    slowest_first = attrgetter("self_device_time_total", "self_cpu_time_total")
+    cells = attrgetter(*_COLUMNS.values())
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        writer.writerows([getattr(one, name) for name in _COLUMNS.values()] for one in ordered)
-
-
-def _keep_trace(trace: Path, most_mb: float) -> list[str]:
-    """Remove the trace if it is too large."""
-    size_mb = trace.stat().st_size / 1e6
-    if size_mb <= most_mb:
-        return [trace.name]
-    trace.unlink()
-    return [f"no trace ({size_mb:.0f} MB, artifact_mb is {most_mb:g})"]
+        for operator in sorted(operators, key=slowest_first, reverse=True):
+            writer.writerow(cells(operator))
 
 
 def _cprofile(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:

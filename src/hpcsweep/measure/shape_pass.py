@@ -153,10 +153,10 @@ class _Frame:
 class _Recorder:
     """Records the layer calls of a pass, with the operations of each."""
 
-    def __init__(self, device: torch.device, layout: str, *, on_meta: bool) -> None:
+    def __init__(self, device: torch.device, layout: str) -> None:
         self.device = device
         self.layout = layout
-        self.counter = OperationCounter(self._place, on_meta=on_meta)
+        self.counter = OperationCounter(self._place)
         self.stack: list[_Frame] = []
         self.calls: list[LayerCall] = []
         self.no_layers: set[str] = set()
@@ -368,7 +368,7 @@ def _record(
 ) -> Shapes:
     # on the meta device convolutions do not pass on the layout
     layout = layout_of(real, *([] if tensors.is_lazy(model) else model.parameters()))
-    recorder = _Recorder(real.device, layout, on_meta=image.is_meta)
+    recorder = _Recorder(real.device, layout)
     noting = parts.wrapped_layers(layers, recorder.noting)
     with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder.counter:
         model(image)

@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 def call_cells(call: LayerCall) -> LayerCells:
     """Return the layer columns on a call's sizes and work."""
     conv = call.conv
-    # some pad before they convolve: then both sides of the convolution itself are told
-    into = _image(call.inputs if conv is None else (conv.input_size,))
-    out = _image(call.outputs if conv is None else (conv.output_size,))
+    inputs = call.inputs
+    outputs = call.outputs
+    if conv is not None:
+        # some pad before they convolve: then both sides of the convolution itself are told
+        inputs = (conv.input_size,)
+        outputs = (conv.output_size,)
+    in_channels, in_h, in_w = _image(inputs)
+    out_channels, out_h, out_w = _image(outputs)
     cells = LayerCells(
         layer=call.layer or call.op,
         op=call.op,
@@ -38,12 +43,12 @@ def call_cells(call: LayerCall) -> LayerCells:
         params=call.params,
         flops=call.flops,
         bytes_min=call.bytes_min,
-        in_channels=into[0],
-        in_h=into[1],
-        in_w=into[2],
-        out_channels=out[0],
-        out_h=out[1],
-        out_w=out[2],
+        in_channels=in_channels,
+        in_h=in_h,
+        in_w=in_w,
+        out_channels=out_channels,
+        out_h=out_h,
+        out_w=out_w,
     )
     if conv is None:
         return cells
@@ -71,11 +76,15 @@ def is_impossible(
     gpu = _known_gpu(device)
     if gpu is None:
         return False
-    types = {name: axes.get(name) for name in ("dtype", "amp")}
-    calls = ({**types, **call_cells(call).filled()} for call in shapes.calls if call.flops)
-    least = sum(limits.least_ms(cells, gpu) for cells in calls)
-    timed = ({**types, **layer} for layer in layers)
-    return median_ms < least or any(limits.is_impossible(each, gpu) for each in timed)
+    types = {"dtype": axes.get("dtype"), "amp": axes.get("amp")}
+    for layer in layers:
+        if limits.is_impossible({**types, **layer}, gpu):
+            return True
+    least = 0.0
+    for call in shapes.calls:
+        if call.flops:
+            least += limits.least_ms({**types, **call_cells(call).filled()}, gpu)
+    return median_ms < least
 
 
 def _known_gpu(device: Device) -> gpus.Gpu | None:
@@ -88,7 +97,9 @@ def _image(shapes: tuple[tuple[int, ...], ...]) -> tuple[int | None, int | None,
     first = shapes[0] if shapes else ()
     if len(first) == 4:
         return first[1:4]
-    return (first[1] if len(first) == 2 else None), None, None
+    if len(first) == 2:
+        return first[1], None, None
+    return None, None, None
 
 
 def _short(height: int, width: int) -> str:
@@ -121,12 +132,9 @@ def rate_cells(
     The shares of the dense peaks are empty for a device that is in no table.
     """
     seconds = median_ms / 1000
-    flop_rate = shapes.flops / seconds
-    byte_rate = None if shapes.bytes_min is None else shapes.bytes_min / seconds
-    rates = WorkCells(
-        achieved_tflops=flop_rate / 1e12,
-        achieved_gbs=None if byte_rate is None else byte_rate / 1e9,
-    )
+    tflops = shapes.flops / 1e12 / seconds
+    gbs = None if shapes.bytes_min is None else shapes.bytes_min / 1e9 / seconds
+    rates = WorkCells(achieved_tflops=tflops, achieved_gbs=gbs)
     gpu = _known_gpu(device)
     if gpu is None:
         return rates
@@ -137,7 +145,7 @@ def rate_cells(
         tf32 = False
     peak = gpu.peak(dtype, tf32=tf32)
     return rates | WorkCells(
-        pct_peak_compute=100 * flop_rate / (peak * 1e12) if peak else None,
-        pct_peak_bw=byte_rate and 100 * byte_rate / (gpu.bandwidth_gbs * 1e9),
+        pct_peak_compute=100 * tflops / peak if peak else None,
+        pct_peak_bw=100 * gbs / gpu.bandwidth_gbs if gbs else gbs,
         peak_source=gpu.name,
     )

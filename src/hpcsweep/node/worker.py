@@ -34,13 +34,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, processes, sources
-from hpcsweep.catalog import COMMAND
+from hpcsweep.catalog import COMMAND, NOOP
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure.workloads.command import Command
+from hpcsweep.measure.workloads.noop import Noop
 from hpcsweep.node.protocol import Hello, MeasureRequest, Outcome, Reply, Timed
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
@@ -153,6 +154,21 @@ def _work(fd: int, forked: Mapping[str, int]) -> int:
         reply = Reply(outcomes=found, history=bench.history)
         line.send(typed_json.to_plain(reply))
     return 0
+
+
+def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
+    """Return the bench of a workload; torch is loaded only where it is needed.
+
+    Raises:
+        Refused: as `torch_bench` does.
+    """
+    if workload == COMMAND.name:
+        return Command(run)
+    if workload == NOOP.name:
+        return Noop()
+    from hpcsweep.measure.measure_point import torch_bench
+
+    return torch_bench(workload, run)
 
 
 def outcomes(

@@ -21,7 +21,7 @@ from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
 from hpcsweep.conv.proof import Source, cell, profiled_passes
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from measuring import training
 from standins import EXPLICIT
 

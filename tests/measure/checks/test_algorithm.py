@@ -15,10 +15,10 @@ from hpcsweep.conv import choice as choices
 from hpcsweep.conv.backend import Direction, Expected, Gradient, Operation
 from hpcsweep.conv.choice import backward_choice
 from hpcsweep.conv.proof import Evidence, Observation, Proof, Work, profiler_events
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as algorithms
 from hpcsweep.measure.checks.algorithm import call_cells
 from hpcsweep.measure.convolutions import Choices, choose
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from localruns import COMMAND
 from measuring import cells_of, point, policy

@@ -11,11 +11,11 @@ import torch
 from fakenvml import FakeNvml
 from hpcsweep.catalog import columns
 from hpcsweep.catalog.checks.energy import EnergyCells
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import energy
 from hpcsweep.measure.checks.energy import EnergyCheck, Update, Window
 from hpcsweep.measure.machine import drivers
 from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing import clocks
 from measuring import FakeDriver, point
 

@@ -20,8 +20,8 @@ import askinghere
 import diskdata
 from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import downloads, loaders
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.model_builder import build_float32, cached_weights
 from hpcsweep.submit import questions
 from localruns import Desk

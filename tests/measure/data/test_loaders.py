@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import loaders
+from hpcsweep.measure.measure_point import on_device
 from measuring import training
 from paths import SUPPORT
 from waiting import is_alive, wait_for

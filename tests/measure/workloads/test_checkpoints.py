@@ -13,7 +13,7 @@ from torchvision import datasets
 import diskdata
 from hpcsweep import environment
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.workloads import checkpoints
 from hpcsweep.measure.workloads.trainer import Result
 from measuring import training

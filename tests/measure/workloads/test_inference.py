@@ -19,9 +19,9 @@ from hpcsweep.catalog.row_records import WorkCells
 from hpcsweep.conv.proof import Source, cell
 from hpcsweep.measure import compilations, model_builder, rounding, work
 from hpcsweep.measure import measure_point as pipeline
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.checks import numerics
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing import layer_timer
 from hpcsweep.measure.workloads import inference
 from measuring import Throttled, lying, point

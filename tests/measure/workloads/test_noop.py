@@ -15,8 +15,8 @@ from hpcsweep.point import Point
 def test_it_needs_the_standard_library_alone():
     """A node without torch can run the points that sleep, and those of a command."""
     code = (
-        "import sys; from hpcsweep.measure import bench; bench.bench_of('noop', {});"
-        "bench.bench_of('command', {'search_path': ['.']});"
+        "import sys; from hpcsweep.node import worker; worker.bench_of('noop', {});"
+        "worker.bench_of('command', {'search_path': ['.']});"
         "print({'torch', 'numpy', 'yaml', 'pydantic'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.machine.rig import MemoryWatch
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import clocks
 from hpcsweep.measure.timing.clocks import EventStamps, HostStamps

@@ -12,8 +12,8 @@ import torch
 import pretendgpu
 from hpcsweep.catalog import columns
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.workloads.step_parts import PHASES
 from measuring import Throttled, lying, training
 

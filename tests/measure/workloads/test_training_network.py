@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import loaders
+from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.workloads import trainer as trainers
 from hpcsweep.measure.workloads import training_network
 from hpcsweep.measure.workloads.trainer import Score
