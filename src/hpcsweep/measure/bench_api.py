@@ -56,6 +56,7 @@ _NO_MEMORY: Final = (
 )
 # of torch, when it tried every plan; it swallows that memory ran out
 _NO_ENGINE: Final = "unable to find an engine"
+# in the words of torch's kernels, of its dispatcher, and of some operators
 _NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupported dtype")
 
 

@@ -22,7 +22,8 @@ from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 
 MIB: Final = 1 << 20
-_SHOWN: Final = 3  # layers that a message names
+# layers that a message names: enough to recognise how a network names them
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)

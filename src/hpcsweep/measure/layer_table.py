@@ -55,8 +55,10 @@ UNIQUE: Final = "unique"
 BATCHED: Final = "batched"
 PLANS: Final = "plans"
 MODES: Final = (UNIQUE, BATCHED, PLANS)
-BATCH: Final = 20  # calls at least, so that a launch's cost hardly shows in that of a call
-_MOST_CALLS: Final = 1024  # of a batch: inputs have their turn in it, but a graph takes memory
+# calls of a batch at least, so that a launch's cost hardly shows in that of a call ...
+BATCH: Final = 20
+# ... and at most: inputs have their turn in it, but each call of a graph takes memory
+_MOST_CALLS: Final = 1024
 _ISOLATED: Final = "isolated"
 
 About = Sequence[Sequence[Cells]]  # what checks found of each convolution, in call order
@@ -170,30 +172,20 @@ class LayerTable:
         return stats.median([a / b for a, b in zip(times, self._clean_times, strict=True)])
 
 
+@dataclass(frozen=True)
 class IsolatedTable:
     """Convolutions that were timed alone, in call order; calls of equal work share a time.
 
-    `timed_s` are the seconds of all timed calls (see `loop.Collected`).
+    Their shares are those of the `clean` pass; `plans` are by keys; `timed_s` are the seconds of
+    all timed calls (see `loop.Collected`).
     """
 
-    def __init__(
-        self,
-        calls: Sequence[LayerCall],
-        times: Sequence[_CallTimes],
-        clean: Summary,
-        timer: str,
-        plans: Mapping[str, Sequence[_PlanTimes]],
-    ) -> None:
-        """Take the times of convolutions, the clean pass for their shares, and plans by keys."""
-        distinct = list({id(of_call): of_call for of_call in times}.values())
-        for of_key in plans.values():
-            distinct += [plan.times for plan in of_key]
-        self.timed_s = sum(of_call.seconds for of_call in distinct)
-        self.times = times
-        self.calls = calls
-        self._clean = clean
-        self._timer = timer
-        self._plans = plans
+    calls: Sequence[LayerCall]
+    times: Sequence[_CallTimes]
+    clean: Summary
+    timer: str
+    plans: Mapping[str, Sequence[_PlanTimes]]
+    timed_s: float
 
     def rows(
         self,
@@ -202,16 +194,16 @@ class IsolatedTable:
         of_others: Sequence[Cells] = (),  # noqa: ARG002 - a layer pass's
     ) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
-        shared = _shared_cells(point, self._timer)
+        shared = _shared_cells(point, self.timer)
         rows = []
         of_plans = []
         for index, (call, of_call) in enumerate(zip(self.calls, self.times, strict=True)):
             place = LayerCells(call_index=index, direction="forward")
             same = (shared, place, call_cells(call))
-            times = of_call.summary.layer_cells(self._clean)
+            times = of_call.summary.layer_cells(self.clean)
             rows.append(row_of(*same, times, *about[index], LayerCells(cold=of_call.cold)))
-            for plan in self._plans.get(call.key, ()):
-                times = plan.times.summary.layer_cells(self._clean)
+            for plan in self.plans.get(call.key, ()):
+                times = plan.times.summary.layer_cells(self.clean)
                 of_plans.append(row_of(*same, times, *plan.cells()))
         return rows + of_plans
 
@@ -226,32 +218,22 @@ class IsolatedTable:
     def overall_cells(self) -> LayerPassCells:
         """Return the sum of the isolated convolutions over the clean pass."""
         total = sum(of_call.summary.median for of_call in self.times)
-        return LayerPassCells(layer_sum_over_total=total / self._clean.median)
+        return LayerPassCells(layer_sum_over_total=total / self.clean.median)
 
 
 def _shared_cells(point: Point, timer: str) -> LayerCells:
-    """Return the cells that all layer rows of a point share."""
+    """Return the cells that all layer rows of a point share: its axes that such rows have."""
     axes = columns.axis_cells(point.axes)
-    return LayerCells(
-        model=axes.get("model"),
-        algorithm=axes.get("algorithm"),
-        device=axes.get("device"),
-        batch_size=axes.get("batch_size"),
-        input_size=axes.get("input_size"),
-        gpu=axes.get("gpu"),
-        dtype=axes.get("dtype"),
-        point_id=point.point_id,
-        layer_timer=timer,
-    )
+    declared = {name: axes[name] for name in LayerCells.declared if name in axes}
+    return LayerCells(**declared, point_id=point.point_id, layer_timer=timer)
 
 
 @dataclass(frozen=True)
 class _CallTimes:
-    """The times of a call, what was cold in it, and the seconds of all its timed passes."""
+    """The times of a call, and what was cold in it."""
 
     summary: Summary
     cold: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -307,7 +289,7 @@ def time_isolated(
                     plans[call.key] = isolation.time_plans(call, layer, inputs, picked.used)
             times.append(timed[kind])
     timer = BATCHED if isolation.in_batches else _ISOLATED
-    return IsolatedTable(convolutions, times, clean, timer, plans)
+    return IsolatedTable(convolutions, times, clean, timer, plans, isolation.timed_s)
 
 
 class _Isolation:
@@ -321,6 +303,7 @@ class _Isolation:
         wanted = point.measure["layers"] == BATCHED or point.axes["launch"] == "graph"
         # calls share a graph, in which with a cold cache only the first one would find it cold
         self.in_batches = wanted and not self._flushed
+        self.timed_s = 0.0
 
     def time(self, layer: nn.Module, inputs: Sequence[Tensor]) -> _CallTimes:
         """Time the calls of a layer."""
@@ -351,7 +334,8 @@ class _Isolation:
         elif caches.outgrown(device, in_turn * inputs[0].nbytes):
             cold = "input"
         summary = stats.summarise([time / calls for time in done.times[0]])
-        return _CallTimes(summary, cold, done.timed_s)
+        self.timed_s += done.timed_s
+        return _CallTimes(summary, cold)
 
     def time_plans(
         self, call: LayerCall, layer: nn.Conv2d, inputs: Sequence[Tensor], used: str

@@ -52,7 +52,8 @@ _WORKLOADS: Final[Mapping[str, type[Workload]]] = {
 # Pause for a throttled GPU before the second try. It trades little time for a clock that may have
 # recovered; how long clocks take for that was not measured.
 COOLING_S: Final = 2.0
-PROFILE: Final = "profile"  # the sweep's own profilers, which run as a check does
+# the sweep's own profilers, which run as a check does
+PROFILE: Final = "profile"
 _SKIPPED: Final = "an earlier point's process ended in it"
 
 
@@ -76,9 +77,11 @@ def measure_point(point: Point, bench: PointBench, progress: Progress | None = N
 def build(point: Point, bench: PointBench) -> Network:
     """Set the point's switches and build its network, unless this device cannot do the point."""
     device_type = bench.rig.device.type
+    # before the network is built, which may take minutes
     profilers.refuse_early(point.measure["profile"], device_type)
     convolutions.refuse_early(point.axes, device_type)
     bench.workload.refuse_early(point)
+    # before the factory runs, which sees the switches, and may compile
     switches.apply(point.axes)
     compilations.forget()
     return bench.workload.build(point)
@@ -107,6 +110,8 @@ def time_passes(passes: Passes, checks: Collection[PointCheck], network: Network
         for check in checks:
             check.look()
 
+    # Two tries: a second one helps after a clock that was throttled once. A machine that disturbs
+    # both would disturb a third, and a point must end.
     for tries_left in (1, 0):
         for check in checks:
             check.settled(network)
@@ -256,6 +261,7 @@ class PointBench:
                 continue  # it has not even the setting
             if described.setting is None or point.measure[described.setting]:
                 checks[name] = self.checks[name]
+        # what only reads is safe from what ends the process
         return dict(sorted(checks.items(), key=lambda item: item[1].runs))
 
     def measure(
@@ -308,6 +314,7 @@ def _translated_errors(rig: Rig, workload: Workload) -> Iterator[None]:
         raise CannotMeasure(str(error)) from error
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
+            # figures first: what is given back counts no longer
             peak = rig.memory.peak()
             limit = rig.memory.limit()
             workload.forget()

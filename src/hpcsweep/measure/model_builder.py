@@ -33,10 +33,12 @@ from hpcsweep.measure import switches
 from hpcsweep.point import Point
 
 RANDOM: Final = "random"
-CHANNELS: Final = 3  # of a picture
+# of a picture; what torchvision's networks and weights are for
+CHANNELS: Final = 3
 # Without this argument, both warn.
 _EXTRA: Final = {name: {"init_weights": True} for name in ("googlenet", "inception_v3")}
-# Sizes for the pass that scales batch norms: the first one that the network takes.
+# Sizes for the pass that scales batch norms: the first one that the network takes. Most take 224,
+# as on ImageNet, inception_v3 is made for 299, and 64 is for what takes neither.
 _SETTLING_SIZES: Final = (224, 299, 64)
 _COMPLEX: Final = {"float64": torch.complex128}
 # what mixed precision computes in, by the axis `amp`; others are without
@@ -147,25 +149,26 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
             f"weights '{weights}' are for {CHANNELS} channels; with input_channels {channels} use "
             f"'{RANDOM}' or a state dict of your own"
         )
+    is_own = ":" in name
+    is_file = sources.is_weights_file(weights)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
+        model = _from_factory(name) if is_own else _from_torchvision(name, weights)
         if other_channels:
             _take_channels(model, channels)
         model = model.float()
         if not trains:
             for parameter in model.eval().parameters():
                 parameter.requires_grad = False  # lazy and scripted ones refuse requires_grad_()
-        if sources.is_weights_file(weights):
+        if is_file:
             load_weights(model, sources.file(weights))
-        elif weights == RANDOM and ":" not in name:
-            if enliven and not trains:
-                _enliven(model, channels)
-        elif weights != RANDOM and ":" in name:
+        elif is_own and weights != RANDOM:
             raise UsageError(
                 f"weights '{weights}': '{name}' is your own factory, so weights are "
                 f"'{RANDOM}' (what it returns) or the path of a state dict"
             )
+        elif weights == RANDOM and enliven and not (is_own or trains):
+            _enliven(model, channels)
     return model
 
 
@@ -190,14 +193,16 @@ def image_shape(axes: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def _take_channels(model: nn.Module, channels: int) -> None:
     """Replace a network's first convolution by one for images with these channels."""
-    convolutions = ((n, m) for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
-    name, first = next(convolutions)
-    new = nn.Conv2d(
-        channels, first.out_channels, first.kernel_size, first.stride, first.padding,
-        bias=first.bias is not None,
-    )  # fmt: skip
-    nn.init.kaiming_normal_(new.weight, mode="fan_out", nonlinearity="relu")
-    put(model, name, new)
+    for name, first in model.named_modules():
+        if isinstance(first, nn.Conv2d):
+            new = nn.Conv2d(
+                channels, first.out_channels, first.kernel_size, first.stride, first.padding,
+                bias=first.bias is not None,
+            )  # fmt: skip
+            # as torchvision draws those of its ResNets
+            nn.init.kaiming_normal_(new.weight, mode="fan_out", nonlinearity="relu")
+            put(model, name, new)
+            return
 
 
 def put(model: nn.Module, name: str, layer: nn.Module) -> None:
@@ -234,8 +239,9 @@ def fill(shape: tuple[int, ...], how: str, generator: torch.Generator) -> Tensor
     """Return a float32 tensor filled as the axis `input_fill` says."""
     if how == "zeros":
         return torch.zeros(shape)
-    draw = torch.rand if how == "uniform" else torch.randn
-    return draw(shape, generator=generator)
+    if how == "uniform":
+        return torch.rand(shape, generator=generator)
+    return torch.randn(shape, generator=generator)
 
 
 def _from_torchvision(name: str, weights: str) -> nn.Module:
@@ -346,6 +352,7 @@ def _enliven(model: nn.Module, channels: int) -> None:
     """Scale an untrained network's activations like a trained one's (see the top of the module)."""
     for parameter in model.parameters():
         if parameter.dim() > 1 and not parameter.any():
+            # as torchvision draws the layers of its transformers
             nn.init.normal_(parameter, std=0.02)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     if not norms:

@@ -31,8 +31,11 @@ from hpcsweep.errors import first_line
 
 _ATEN: Final = torch.ops.aten
 _PLAIN: Final = ("aten::convolution", "aten::_convolution")
-_TRANSPOSED: Final = 6  # of their arguments
-_CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # not "convert" or "convex"
+# place among the arguments of these
+_TRANSPOSED: Final = 6
+# not "convert" or "convex"
+_CONVOLVES: Final = re.compile(r"conv(?!e[rx])")
+# filters, once; and the backward pass, which the row tells by its forward one
 _PREPARES: Final = re.compile(r"pack|reorder|backward")
 _QUANTIZED: Final = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dynamic")
 # Products without a formula of torch: the multiply-adds of each, by its arguments.
@@ -54,7 +57,8 @@ _PRODUCTS: Final[Mapping[Any, Callable[..., int]]] = {
 }
 # Libraries whose operators take an input and filters alone; `conv_tbc` has other dimensions.
 _KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv_tbc)")
-_SYNCHRONIZING: Final = "synchronizing"  # in torch's error of `set_sync_debug_mode`
+# in torch's error of `set_sync_debug_mode`
+_SYNCHRONIZING: Final = "synchronizing"
 _COPIES: Final = "data goes between host and GPU"
 _MEANS: Final[Mapping[str, str]] = {
     "aten::is_nonzero": "a branch asks for a value",

@@ -38,7 +38,8 @@ from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Network, Times
 
 NVTX: Final = "nvtx"
-RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
+# what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
+RANGE: Final = "hpcsweep step"
 # lines of the tables for people, about a screen or two; files for tools have all
 _SHOWN: Final = 60
 
@@ -221,6 +222,7 @@ def _is_nvidia(device_type: str) -> bool:
 
 def _roctx() -> ctypes.CDLL | None:
     """Return AMD's library of ranges, which needs no GPU: rocprofv3's own where it is loaded."""
+    # in the process itself, then the newer library, then the older one
     for name in (None, "librocprofiler-sdk-roctx.so", "libroctx64.so"):
         try:
             library = ctypes.CDLL(name)

@@ -58,8 +58,10 @@ from hpcsweep.measure.operations import OperatorWatch
 
 _log = logging.getLogger(__name__)
 
-_SIGMAS: Final = 6.0  # of a sum's error; see above
-_TF32: Final = 2.0**-11  # the unit roundoff of operands
+# of a sum's error; see above
+_SIGMAS: Final = 6.0
+# the unit roundoff of operands: 10 bits of mantissa are stored
+_TF32: Final = 2.0**-11
 _PLAIN: Final = algorithms_adding(SUMS_PLAIN)
 _FFTS: Final = algorithms_adding(SUMS_FFT)
 _WINOGRADS: Final = algorithms_adding(SUMS_WINOGRAD)
@@ -77,7 +79,8 @@ _SUM: Final = 64.0
 _MARGIN: Final = 4.0
 # In such a jump a nudged pass may miss what the pass had: so what looks wrong gets more of them.
 _TRIES: Final = 5
-_LOST: Final = 0.5  # of the largest value: with such a bound nearly everything would be right
+# of the largest value: with such a bound nearly everything would be right
+_LOST: Final = 0.5
 _UNSTEADY: Final = "plain passes differ as much as wrong ones: random, with a state, or by choice"
 
 # what a pass gave, by name, as float64 on the host: outputs, and gradients of parameters
@@ -214,9 +217,9 @@ def _compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) 
     worst, largest, excess = torch.stack(found).nan_to_num(math.inf, math.inf).tolist()
     if excess <= 1 and unknown:
         return Exactness(subject=name, reason="what it is compared with is not finite")
-    error = worst / largest if largest else None
-    if worst and not largest:
-        error = math.inf
+    error = None
+    if worst or largest:
+        error = worst / largest if largest else math.inf
     return Exactness(subject=name, error=error, excess=excess)
 
 

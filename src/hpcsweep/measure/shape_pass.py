@@ -288,7 +288,8 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     """
     learns = torch.is_grad_enabled()
     with torch.inference_mode(mode=False), torch.set_grad_enabled(learns):  # for layers made now
-        casts = torch.is_autocast_enabled(image.device.type)  # which the meta device does not
+        # autocast casts nothing on the meta device
+        casts = torch.is_autocast_enabled(image.device.type)
         if not tensors.is_lazy(model) and (not casts or next(model.parameters(), image).is_meta):
             with suppress(Exception):  # the real pass raises again what is not the meta device's
                 shapes = _on_meta(model, image)

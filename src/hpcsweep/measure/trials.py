@@ -46,9 +46,11 @@ from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.workloads import training_network
 from hpcsweep.point import Point
 
-_LOOK_SECONDS: Final = 0.02  # a network with few layers takes about as long
-# at most: more only take time, and a batch norm that learns refuses a single one
-_IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
+# between two looks at a trial: a network with few layers takes about as long
+_LOOK_SECONDS: Final = 0.02
+# of a batch, in a pass that must run for real: more only take time, and a batch norm that learns
+# refuses a single one
+_IMAGES: Final = 2
 # A login node may lack what the nodes have: libraries, files and memory raise these, ...
 _LACKING: Final = (ImportError, OSError, MemoryError)
 # ... and GPUs, their types, and variables of the jobs are in the message, or in the line itself.
@@ -233,6 +235,7 @@ _ABOUT: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
 }
 
 
+# as many cases as are asked of a map at most
 @lru_cache(maxsize=1000)
 def shapes(workload: str, case: str) -> Shapes:
     """Return the calls of a pass; `case` has the axes of a point as JSON."""
@@ -262,6 +265,7 @@ def shapes(workload: str, case: str) -> Shapes:
     return replace(recorded, calls=tuple(calls))
 
 
+# memory never holds two networks
 @lru_cache(maxsize=1)
 def _network(workload: str, case: str) -> nn.Module:
     """Return the network of a case, with arbitrary weights."""
