@@ -67,9 +67,8 @@ class Algorithms:
         """How many calls ran the framework's default instead, by layer and reason."""
         calls = Counter[str]()
         for module in self._model.modules():
-            assigned = _assigned(module)
-            if assigned is not None:
-                for picked, times in assigned.fell_back.items():
+            if isinstance(module, swap.ExplicitConv2d) and module.assigned:
+                for picked, times in module.assigned.fell_back.items():
                     calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
         return dict(calls)
 
@@ -133,12 +132,11 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
     picked = []
     for name, module, shape in _calls(model, *inputs):
         plain = LayerChoice(name, shape, catalog.AUTO, catalog.AUTO, FRAMEWORK)
-        assigned = _assigned(module)
-        if assigned is None:
-            picked.append(plain)
+        if isinstance(module, swap.ExplicitConv2d) and module.assigned:
+            backend = module.assigned.backend
+            picked.append(module.assigned.decided.get(shape, plain))
         else:
-            backend = assigned.backend
-            picked.append(assigned.decided.get(shape, plain))
+            picked.append(plain)
     if backend is None:
         backend = choose(parts.device_type(model))
     proof = profiled_passes.prove_forward(model, lambda: model(*inputs), picked, backend)
@@ -167,10 +165,6 @@ def _calls(
     with parts.wrapped_layers(parts.convolutions(model), noting):
         model(*inputs)
     return calls
-
-
-def _assigned(module: nn.Module) -> swap.Assignment | None:
-    return getattr(module, "assigned", None)
 
 
 def _read_map(path: Path, name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
@@ -208,18 +202,16 @@ def _check_layers(model: nn.Module, layers: Mapping[str, str]) -> None:
         if name not in every:
             hint = suggest(name, plain) or f"; layers are {', '.join(plain[:3])} ..."
             raise UsageError(f"the map names '{name}', which the network does not have{hint}")
-        if algorithm not in choice.FRAMEWORK_CHOICES:
-            raise UsageError(f"the map names '{name}', which {_why_not(every, name)}")
-
-
-def _why_not(every: Mapping[str, nn.Module], name: str) -> str:
-    """Return why a layer cannot have an algorithm: a part around it is closed, or it is itself."""
-    words = name.split(".")
-    for count in range(len(words) + 1):
-        why = parts.closed(every[".".join(words[:count])])
-        if why:
-            return f"is {why}, where torch runs its own; give the map before torch.compile"
-    return f"is a {type(every[name]).__name__} and no plain nn.Conv2d"
+        if algorithm in choice.FRAMEWORK_CHOICES:
+            continue
+        why = f"is a {type(every[name]).__name__} and no plain nn.Conv2d"
+        words = name.split(".")
+        for count in range(len(words) + 1):
+            closed = parts.closed(every[".".join(words[:count])])  # the layer, or a part around it
+            if closed:
+                why = f"is {closed}, where torch runs its own; give the map before torch.compile"
+                break
+        raise UsageError(f"the map names '{name}', which {why}")
 
 
 def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape]:

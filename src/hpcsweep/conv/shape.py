@@ -143,14 +143,12 @@ class ConvShape:
         return self.out_h * self.out_w
 
     @property
-    def macs(self) -> int:
-        """Multiply-adds by definition, without the bias; an algorithm may need fewer."""
-        return self.n * self.out_c * self.pixels * self.group_in * self.taps
-
-    @property
     def flops(self) -> int:
-        """Floating-point operations: 2 per multiply-add."""
-        return 2 * self.macs
+        """Floating-point operations by definition, without the bias; an algorithm may need fewer.
+
+        They are 2 for each multiply-add.
+        """
+        return 2 * self.n * self.out_c * self.pixels * self.group_in * self.taps
 
     @property
     def itemsize(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from types import ModuleType, NoneType
 from typing import Any, Final
@@ -26,12 +26,11 @@ _OPAQUE: Final = (str, bytes, int, float, NoneType, type, ModuleType, nn.Module)
 _LEAF: Final = "AccumulateGrad"  # autograd's node of a parameter, which many calls may share
 
 
-def tensors_in(value: object) -> Iterator[Tensor]:
-    """Yield the tensors in what a network returns: alone, or in containers and plain objects."""
-    yield from _tensors_in(value, frozenset())
+def tensors_in(value: object, around: frozenset[int] = frozenset()) -> Iterator[Tensor]:
+    """Yield the tensors in what a network returns: alone, or in containers and plain objects.
 
-
-def _tensors_in(value: object, around: frozenset[int]) -> Iterator[Tensor]:
+    `around` are the objects that the value is in: what holds itself is not entered again.
+    """
     if isinstance(value, Tensor):
         yield value
         return
@@ -47,7 +46,7 @@ def _tensors_in(value: object, around: frozenset[int]) -> Iterator[Tensor]:
     else:
         items = getattr(value, "__dict__", {}).values()
     for item in list(items):
-        yield from _tensors_in(item, around | {id(value)})
+        yield from tensors_in(item, around | {id(value)})
 
 
 def in_backward() -> bool:
@@ -113,7 +112,13 @@ class Held:
         """
         now = dict(_places(self._model))
         wrong: dict[str, str] = {}
-        for place, value in [*_attributes(self._model), *now.items()]:
+        looked_at: dict[str, object] = {}
+        for name, module in self._model.named_modules():
+            for own, value in vars(module).items():
+                if own not in _STANDARD:
+                    looked_at[f"{name}.{own}".lstrip(".")] = value
+        looked_at |= now
+        for place, value in looked_at.items():
             if any(tensor.is_meta for tensor in tensors_in(value)):
                 wrong[place] = "is on meta"
         for place, tensor in self._before.items():
@@ -138,14 +143,6 @@ def _places(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             for own, tensor in tensors.items():
                 if tensor is not None:
                     yield f"{name}.{own}".lstrip("."), tensor
-
-
-def _attributes(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of modules beside parameters and buffers, by name."""
-    for name, module in model.named_modules():
-        for own, value in vars(module).items():
-            if own not in _STANDARD:
-                yield f"{name}.{own}".lstrip("."), value
 
 
 def is_lazy(model: nn.Module) -> bool:
@@ -189,48 +186,41 @@ def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
 @contextmanager
 def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Restore the attributes of modules at the end of the block, the same objects."""
-    dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
-    lists: list[tuple[list[Any], list[Any]]] = []
+    before: list[tuple[Any, Any]] = []
     for module in modules:
         state = vars(module)
-        dicts.append((state, dict(state)))
+        before.append((state, dict(state)))
         for name, value in state.items():
             if isinstance(value, dict):
-                dicts.append((value, dict(value)))
+                before.append((value, dict(value)))
             elif isinstance(value, list) and name not in _STANDARD:
-                lists.append((value, list(value)))
+                before.append((value, list(value)))
     try:
         yield
     finally:
-        for changed, entries in dicts:
-            changed.clear()
-            changed.update(entries)
-        for changed_list, items in lists:
-            changed_list[:] = items
+        for container, content in before:
+            container.clear()
+            if isinstance(container, dict):
+                container.update(content)
+            else:
+                container.extend(content)
 
 
 def _deep_copy(model: nn.Module, modules: Sequence[nn.Module], memo: dict[int, Any]) -> nn.Module:
     copies = dict(memo)
-    try:
+    with suppress(Exception):  # own classes may raise anything
         for module in modules:
             if "dynamo_ctx" in vars(module):  # what torch.compile puts around a module
                 copies[id(module)] = copy.deepcopy(module._orig_mod, copies)  # noqa: SLF001
         return copy.deepcopy(model, copies)
-    except Exception:  # noqa: BLE001 - own classes may raise anything
-        shared = dict(memo)
-        for module in modules:
-            for value in _own_values(module):
-                if not _can_be_copied(value, memo):
-                    shared[id(value)] = value
-        return copy.deepcopy(model, shared)
-
-
-def _can_be_copied(value: object, memo: Mapping[int, Any]) -> bool:
-    try:
-        copy.deepcopy(value, dict(memo))
-    except Exception:  # noqa: BLE001 - as above
-        return False
-    return True
+    shared = dict(memo)
+    for module in modules:
+        for value in _own_values(module):
+            with suppress(Exception):
+                copy.deepcopy(value, dict(memo))
+                continue
+            shared[id(value)] = value
+    return copy.deepcopy(model, shared)
 
 
 def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:

@@ -28,6 +28,7 @@ from hpcsweep.conv.libraries import (
 from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.library_backend import VendorBackend
+from hpcsweep.conv.shape import ConvShape
 
 NAME: Final = "cudnn"
 
@@ -131,9 +132,10 @@ class Cudnn(VendorBackend[CudnnLibrary]):
 
         return Plan(function, problem.algorithm, size.value, run)
 
-    def _names(self, problem: Problem, device: int, most: int) -> list[str]:
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of mode A's plans, then of the engines that it left out."""
-        return self._front_end.names(problem, device, most)
+        problem = Problem.of(Direction.FORWARD, catalog.HEURISTIC, shape)
+        return self._front_end.names(problem, self.device, most)
 
     @cached_property
     def _front_end(self) -> FrontEnd:

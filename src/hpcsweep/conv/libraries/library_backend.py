@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from hpcsweep import catalog
 from hpcsweep.conv.backend import (
     FRAMEWORK_BACKWARD,
     LIBRARY_CALLS,
@@ -120,7 +119,7 @@ class VendorBackend(ABC, Generic[L]):
         """Return how a problem is done on a device; raise `NotSupported`, or its error."""
 
     @abstractmethod
-    def _names(self, problem: Problem, device: int, most: int) -> list[str]:
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of plans: at most so many of the heuristic's, then those left out."""
 
     @abstractmethod
@@ -141,11 +140,6 @@ class VendorBackend(ABC, Generic[L]):
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
         answer = self._forward_answer(algorithm, shape)
         return answer if isinstance(answer, str) else None
-
-    def plans(self, shape: ConvShape, most: int) -> list[str]:
-        """Return the names of the library's plans for a forward call."""
-        problem = Problem.of(Direction.FORWARD, catalog.HEURISTIC, shape)
-        return self._names(problem, self._current(), most)
 
     def about(self, algorithm: str, shape: ConvShape) -> tuple[int | None, str | None, str | None]:
         """Return the scratch memory of a plan, its name and its notes."""
@@ -178,7 +172,7 @@ class VendorBackend(ABC, Generic[L]):
         switches = _switches()
         size = shape.output_size
         dtype = getattr(torch, shape.dtype)
-        device = self._current() if self._device_type == "cuda" else -1  # as tensors number it
+        device = self.device if self._device_type == "cuda" else -1  # as tensors number it
 
         def convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             elsewhere = x.get_device() != device or weight.get_device() != device
@@ -258,7 +252,7 @@ class VendorBackend(ABC, Generic[L]):
     def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
         """Return the plan of a problem, or why there is none; asked and tried once."""
         most = self.most_workspace if most_workspace is None else most_workspace
-        key = problem, self._current()
+        key = problem, self.device
         answer = self._answers.get(key)
         if answer is None:
             answer = self._ask(*key)
@@ -274,7 +268,9 @@ class VendorBackend(ABC, Generic[L]):
             self._tried.add(key)
         return answer
 
-    def _current(self) -> int:
+    @property
+    def device(self) -> int:
+        """The number of the current device."""
         return torch.cuda.current_device() if self._device_type == "cuda" else 0
 
     def _ask(self, problem: Problem, device: int) -> Plan | str:

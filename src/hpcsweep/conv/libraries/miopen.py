@@ -38,6 +38,7 @@ from hpcsweep.conv.libraries import (
     strides,
 )
 from hpcsweep.conv.libraries.library_backend import VendorBackend
+from hpcsweep.conv.shape import ConvShape
 
 NAME: Final = "miopen"
 _FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
@@ -207,11 +208,11 @@ class Miopen(VendorBackend[MiopenLibrary]):
         algorithm = _NAMES[solution.algorithm]  # what MIOpen says that it is of
         return Plan(called, algorithm, size, run, _name(solution), notes=algorithm)
 
-    def _names(self, problem: Problem, device: int, most: int) -> list[str]:
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
-        function = _FUNCTIONS[problem.way]
+        problem = Problem.of(Direction.FORWARD, catalog.HEURISTIC, shape)
         described = describe(self.library, problem)
-        solutions = self._solutions(function, described, device)
+        solutions = self._solutions(_FUNCTIONS[problem.way], described, self.device)
         return [_name(solution) for solution in solutions[:most]]
 
     def backward_name(self, way: Direction, algorithm: str) -> str | None:

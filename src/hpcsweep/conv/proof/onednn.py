@@ -109,12 +109,18 @@ def listening() -> Iterator[list[str]]:
     if not torch.backends.mkldnn.is_available():
         yield lines
         return
+    mkldnn = torch.backends.mkldnn
     with tempfile.TemporaryFile() as heard:
+        _flush()
+        saved = os.dup(_STDOUT)
+        os.dup2(heard.fileno(), _STDOUT)
         try:
-            mkldnn = torch.backends.mkldnn
-            with _redirected(heard.fileno()), mkldnn.verbose(mkldnn.VERBOSE_ON):
+            with mkldnn.verbose(mkldnn.VERBOSE_ON):
                 yield lines
         finally:
+            _flush()
+            os.dup2(saved, _STDOUT)
+            os.close(saved)
             heard.seek(0)
             others = b""
             for line in heard:
@@ -125,20 +131,7 @@ def listening() -> Iterator[list[str]]:
             os.write(_STDOUT, others)
 
 
-@contextmanager
-def _redirected(descriptor: int) -> Iterator[None]:
-    """Redirect what Python and C write to standard output."""
-    _flush()
-    saved = os.dup(_STDOUT)
-    os.dup2(descriptor, _STDOUT)
-    try:
-        yield
-    finally:
-        _flush()
-        os.dup2(saved, _STDOUT)
-        os.close(saved)
-
-
 def _flush() -> None:
+    """Let Python and C write what they hold back for standard output."""
     sys.stdout.flush()
     ctypes.CDLL(None).fflush(None)

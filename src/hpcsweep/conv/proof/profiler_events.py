@@ -35,7 +35,7 @@ from hpcsweep.conv.proof import Observation, onednn
 from hpcsweep.conv.proof.onednn import Primitive
 
 TRANSFORMS: Final[Patterns] = ("aten::_fft_*",)
-_WHOLE: Final[Patterns] = (*PRODUCTS, *TRANSFORMS)  # however torch runs one inside
+_WHOLE: Final[Patterns] = (*PRODUCTS, *TRANSFORMS)
 # operators that tell one algorithm from another; those of a library's call are its own
 TELLING: Final[Patterns] = (
     *PRODUCTS,
@@ -315,20 +315,20 @@ def look_into(
     library_calls = []
     kernels = []
     microseconds = 0.0
-    telling: dict[Operation, None] = {}
+    telling = []
+    for event in events:
+        telling += _telling(event)
     for inner in inside:
         if is_operator(inner):
             operators.append(inner.name)
         if matches(inner.name, LIBRARY_CALLS):
             library_calls.append(inner.name)
-        if _tells(inner):
-            telling[_operation(inner)] = None
         for kernel in inner.kernels:
             if kernel.name not in ranges:
                 kernels.append(kernel.name)
                 microseconds += kernel.duration
     kernel_ms = microseconds / 1000 if kernels else None
-    return Observation(operators, library_calls, kernels, list(telling), kernel_ms)
+    return Observation(operators, library_calls, kernels, list(dict.fromkeys(telling)), kernel_ms)
 
 
 def descendants(event: Any, *, apart: bool = False) -> Iterator[Any]:  # noqa: ANN401
@@ -341,25 +341,20 @@ def descendants(event: Any, *, apart: bool = False) -> Iterator[Any]:  # noqa: A
             todo += inner.cpu_children[::-1]
 
 
-def _tells(event: Any) -> bool:  # noqa: ANN401
-    """Say whether an operator is shown: it tells algorithms apart, and none inside it does."""
-    if not _may_tell(event) or _in_a_whole(event):
-        return False
-    if matches(event.name, _WHOLE):
-        return True
-    return not any(_may_tell(inner) for inner in descendants(event))
+def _telling(event: Any) -> list[Operation]:  # noqa: ANN401
+    """Return what tells algorithms apart in an event: what is innermost, but products whole.
 
-
-def _may_tell(event: Any) -> bool:  # noqa: ANN401
-    if matches(event.name, LIBRARY_CALLS):
-        return True
-    return is_operator(event) and matches(event.name, TELLING)
-
-
-def _in_a_whole(event: Any) -> bool:  # noqa: ANN401
-    """Say whether this is how torch runs another: `addmm_` for each image of a `baddbmm_`."""
-    parent = event.cpu_parent
-    return parent is not None and (matches(parent.name, _WHOLE) or _in_a_whole(parent))
+    Torch may run one product by others: `addmm_` for each image of a `baddbmm_`.
+    """
+    if is_operator(event) and matches(event.name, _WHOLE):
+        return [_operation(event)]
+    inside = []
+    for inner in event.cpu_children:
+        inside += _telling(inner)
+    if inside:
+        return inside
+    tells = is_operator(event) and matches(event.name, TELLING)
+    return [_operation(event)] if tells or matches(event.name, LIBRARY_CALLS) else []
 
 
 def _operation(event: Any) -> Operation:  # noqa: ANN401
@@ -371,7 +366,7 @@ def _operation(event: Any) -> Operation:  # noqa: ANN401
 
 def product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN401
     """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
-    if not matches(event.name, PRODUCTS) or _in_a_whole(event):
+    if not matches(event.name, PRODUCTS):
         return None
     first = 1 if event.name.startswith(ADDING) else 0
     operands = list(event.input_shapes or ())[first : first + 2]

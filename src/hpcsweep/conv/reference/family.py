@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.backend import FRAMEWORK_BACKWARD, FRAMEWORK_FORWARD, Expected, Operation
-from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
+from hpcsweep.conv.shape import NHWC, ConvShape, Pair, layout_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +121,7 @@ def pad_fully(x: Tensor, shape: ConvShape) -> Tensor:
     return pad(x, shape, height, width)
 
 
-def tiles(x: Tensor, shape: ConvShape, size: tuple[int, int], step: tuple[int, int]) -> Tensor:
+def tiles(x: Tensor, shape: ConvShape, size: Pair, step: Pair) -> Tensor:
     """Return overlapping tiles that cover the output: a view (n, in_c, rows, columns, *size).
 
     Tile (i, j) starts at (i * step[0], j * step[1]) of the padded input and yields `step` output
@@ -135,7 +135,7 @@ def tiles(x: Tensor, shape: ConvShape, size: tuple[int, int], step: tuple[int, i
     return x.unfold(3, width, across)
 
 
-def tile_count(shape: ConvShape, step: tuple[int, int]) -> tuple[int, int]:
+def tile_count(shape: ConvShape, step: Pair) -> Pair:
     """Return how many tiles cover the output, down and across."""
     down, across = step
     return -(-shape.out_h // down), -(-shape.out_w // across)  # rounded up

@@ -36,7 +36,7 @@ from hpcsweep.conv.reference.family import (
     tile_count,
     tiles,
 )
-from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import ConvShape, Pair
 
 TILE: Final = 32  # samples each way, as in the kernels of cuDNN (fft2d_r2c_32x32)
 # of a block: fewer are a call for each, and more leave the cache with large filters
@@ -68,11 +68,11 @@ class Fft(OperatorFamily):
             yield product(1, block, shape.taps, shape.out_c * shape.group_in)
             yield product(block * shape.groups, count, shape.group_in, shape.group_out)
 
-    def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+    def _cut(self, x: Tensor, shape: ConvShape, size: Pair) -> Tensor:
         """Return the image as the one tile that there is, (n, in_c, 1, 1, *size)."""
         return pad(x, shape, *size)[:, :, None, None]
 
-    def _tile(self, shape: ConvShape) -> tuple[int, int]:
+    def _tile(self, shape: ConvShape) -> Pair:
         height = shape.in_h + 2 * shape.pad_h
         width = shape.in_w + 2 * shape.pad_w
         return smooth(height), 2 * smooth(-(-width // 2))
@@ -84,7 +84,7 @@ class TiledFft(Fft):
     Filters of more than 16 samples get larger tiles; a smaller image is one tile of its own size.
     """
 
-    def _tile(self, shape: ConvShape) -> tuple[int, int]:
+    def _tile(self, shape: ConvShape) -> Pair:
         height, width = super()._tile(shape)
         height = min(height, _power_of_two(shape.kernel_h))
         return height, min(width, _power_of_two(shape.kernel_w))
@@ -94,12 +94,12 @@ class TiledFft(Fft):
         yield Operation("aten::unfold")
         yield from super().steps(shape)
 
-    def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+    def _cut(self, x: Tensor, shape: ConvShape, size: Pair) -> Tensor:
         """Return overlapping tiles."""
         return tiles(x, shape, size, _step(shape, size))
 
 
-def _overlap_save(cut: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+def _overlap_save(cut: Tensor, weight: Tensor, shape: ConvShape, size: Pair) -> Tensor:
     height, width = _step(shape, size)
     spectrum = torch.fft.rfft2(cut)
     n, _, rows, columns, *frequencies = spectrum.shape
@@ -116,7 +116,7 @@ def _overlap_save(cut: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int
     return join(image.transpose(3, 4), shape)
 
 
-def _multiply(tiled: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
+def _multiply(tiled: Tensor, weight: Tensor, shape: ConvShape, size: Pair) -> Tensor:
     """Return the products of (frequencies, groups, tiles, in_c/g) with the filters' spectra."""
     dft = _dft(size, (shape.kernel_h, shape.kernel_w), tiled.dtype, weight.device)
     taps = weight.reshape(-1, shape.taps).t()
@@ -132,9 +132,7 @@ def _multiply(tiled: Tensor, weight: Tensor, shape: ConvShape, size: tuple[int, 
 
 
 @constant
-def _dft(
-    size: tuple[int, int], kernel: tuple[int, int], dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def _dft(size: Pair, kernel: Pair, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return (frequencies, taps): its product with a filter is a conjugate spectrum.
 
     Conjugate, since a convolution layer computes a correlation.
@@ -164,7 +162,7 @@ def smooth(size: int) -> int:
         size += 1
 
 
-def _step(shape: ConvShape, size: tuple[int, int]) -> tuple[int, int]:
+def _step(shape: ConvShape, size: Pair) -> Pair:
     height, width = size
     return height - shape.kernel_h + 1, width - shape.kernel_w + 1
 

@@ -36,6 +36,8 @@ from hpcsweep.conv.reference.family import (
 )
 from hpcsweep.conv.shape import ConvShape
 
+Matrix = tuple[tuple[float, ...], ...]
+# of a tile each way, F(2x2, 3x3); larger tiles multiply less, and lose digits
 OUTPUTS: Final = 2
 _SIDE: Final = 4  # of an input tile
 _POINTS: Final = _SIDE * _SIDE
@@ -125,16 +127,12 @@ class NonfusedWinograd(Winograd):
 
 
 @constant
-def _matrix(
-    rows: tuple[tuple[float, ...], ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def _matrix(rows: Matrix, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(rows, dtype=dtype, device=device)
 
 
 @constant
-def _squared(
-    rows: tuple[tuple[float, ...], ...], dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def _squared(rows: Matrix, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the Kronecker square of a matrix."""
-    matrix = torch.tensor(rows, dtype=dtype, device=device)
+    matrix = _matrix(rows, dtype, device)
     return torch.kron(matrix, matrix)
