@@ -32,12 +32,17 @@ REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
 
 
-Patterns = tuple[str, ...]  # shell patterns of names
+# shell patterns of names
+Patterns = tuple[str, ...]
+# of any namespace: extensions of torch have operators of their own
 CONVOLUTIONS: Final[Patterns] = ("*::*conv*",)
 PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
-ADDING: Final = ("aten::addmm", "aten::baddbmm")  # products that add to their first operand
+# products that add to their first operand
+ADDING: Final = ("aten::addmm", "aten::baddbmm")
 # back-ends open a range named function:algorithm around each call of a vendor's library
 LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
+# torch's own names: of the call that hands a convolution to oneDNN, of the whole call, and of what
+# autograd runs for it
 ONEDNN: Final = "aten::mkldnn_convolution"
 FRAMEWORK_FORWARD: Final[Patterns] = ("aten::conv*",)
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
@@ -88,6 +93,7 @@ class Operation:
 def product(batch: int, m: int, k: int, n: int, *, adds: bool = False) -> Operation:
     """Return a matrix product by its sizes: of whatever operator, and of either order."""
     name = "added product" if adds else "product"
+    # torch may run A B as the transpose of B' A'
     fewer, more = sorted((m, n))
     return Operation(name, (batch, fewer, k, more))
 

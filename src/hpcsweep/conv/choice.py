@@ -27,9 +27,11 @@ from hpcsweep.errors import HpcsweepError
 Algorithm = str | Mapping[str, str]
 
 DEFAULT: Final = "default"
+# what is no literal character of a shell pattern: a set, or a wildcard
 _WILD: Final = re.compile(r"\[[^]]*\]|[*?]")
 # layers in a message of two lines; of the others their number is told
 _SHOWN: Final = 3
+# what runs on the framework's own layers: there is nothing to swap, and nothing to prove
 FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
 
 

@@ -29,8 +29,10 @@ from hpcsweep.errors import SpecError, UsageError, suggest
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_CHANNELS: Final = 3  # of an image, where a point names no other number: red, green and blue
-_OF_SHAPES: Final = "conv2d"  # how the key of a shape begins
+# of an image, where a point names no other number: red, green and blue
+_CHANNELS: Final = 3
+# how the key of a shape begins
+_OF_SHAPES: Final = "conv2d"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Size = tuple[int, int, int, int]
 Pair = tuple[int, int]  # down, then across
+# the axis `memory_format` has the same names
 NCHW: Final = "nchw"
 NHWC: Final = "nhwc"
 

@@ -40,8 +40,10 @@ from hpcsweep.conv.shape import (
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"
 SKIP: Final = "skip"
-_OWN_CODE: Final = frozenset({"forward", "_conv_forward"})  # of a class, or put on a layer
-_HELD: Final = frozenset({"weight", "bias"})  # parameters of a layer that computes neither
+# of a class, or put on a layer
+_OWN_CODE: Final = frozenset({"forward", "_conv_forward"})
+# parameters of a layer that computes neither
+_HELD: Final = frozenset({"weight", "bias"})
 
 Call = Callable[["ExplicitConv2d", torch.Tensor], torch.Tensor]
 

@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 Change = Callable[[Tensor], Tensor]
 
-_STANDARD: Final = frozenset(vars(nn.Module()))  # attributes of every module
+# attributes of every module
+_STANDARD: Final = frozenset(vars(nn.Module()))
 # what may be in an output without being a part of it
 _OPAQUE: Final = (str, bytes, int, float, NoneType, type, ModuleType, nn.Module)
-_LEAF: Final = "AccumulateGrad"  # autograd's node of a parameter, which many calls may share
+# autograd's node of a parameter, which many calls may share
+_LEAF: Final = "AccumulateGrad"
 
 
 def tensors_in(value: object, around: frozenset[int] = frozenset()) -> Iterator[Tensor]:

@@ -131,6 +131,7 @@ def beside_torch(name: str) -> list[str]:
 
 def _open_once(path: str, vendor: str) -> ctypes.CDLL:
     """Return a library without loading a second copy where it is in the process already."""
+    # two copies in one process would have two sets of handles and of global state
     with suppress(OSError):
         return ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     try:

@@ -35,12 +35,17 @@ from hpcsweep.conv.libraries import (
 )
 
 NAME: Final = "libcudnn.so.9"
-MAJOR: Final = 9  # of the headers from which the values are
+# of the headers from which the values are; another major version may number things anew
+MAJOR: Final = 9
+# the wheels that have the library, of the newest CUDA first
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
-_WORDS: Final = 1024  # bytes of room for what it says of an error; what is longer it cuts itself
-_NO_WORDS: Final = "none"  # what cuDNN says of an error about which it has nothing to say
+# bytes of room for what cuDNN says of an error: some lines; it cuts what is longer itself
+_WORDS: Final = 1024
+# what cuDNN says of an error about which it has nothing to say
+_NO_WORDS: Final = "none"
 
-_NOT_SUPPORTED: Final = 3  # the thousands of a cudnnStatus_t; the rest says more
+# the thousands of a cudnnStatus_t; the rest says more
+_NOT_SUPPORTED: Final = 3
 # cudnnDataType_t
 DATA_TYPES: Final[Mapping[str, int]] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 # cudnnTensorFormat_t
@@ -141,7 +146,8 @@ NOTES: Final = (
     "TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "NONDETERMINISTIC",
     "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "STRICT_NAN_PROP",
 )  # fmt: skip
-HEUR_MODE_A: Final = 3  # cudnnBackendHeurMode_t
+# cudnnBackendHeurMode_t
+HEUR_MODE_A: Final = 3
 # descriptor, attribute, type of its values, how many they are
 _ATTRIBUTE: Final = (c_void_p, c_int, c_int, c_int64)
 

@@ -50,20 +50,25 @@ _CALL: Final = "cudnnGraphExecute"
 _FIRST = 1
 _SECOND = 2
 _RESULT = 3
+# names of `cudnn.data_type` in NVIDIA's front-end
 _DTYPES: Final = {
     "float32": "FLOAT",
     "float16": "HALF",
     "bfloat16": "BFLOAT16",
     "float64": "DOUBLE",
 }
+# cuDNN's notes on engines that give up digits of float32, which is TF32 or less
 _REDUCED: Final = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
-_TAKES_JSON: Final = 90800  # the version since which devices are told as JSON
+# 9.8.0, the version since which devices are told as JSON
+_TAKES_JSON: Final = 90800
 # Room for the configurations of a heuristic and the knobs of an engine: cuDNN fills what it is
 # given, and a descriptor is made for each before. Of more, the last ones would not be listed.
 _MOST: Final = 64
-_JSON_BYTES: Final = 1 << 16  # room for the properties of a device; those of an H100 take 750
+# room for the properties of a device; those of an H100 take 750
+_JSON_BYTES: Final = 1 << 16
 
-_ALIGNMENT: Final = 16  # bytes; what torch allocates has more
+# bytes; what torch allocates has more
+_ALIGNMENT: Final = 16
 
 
 @dataclass(frozen=True)

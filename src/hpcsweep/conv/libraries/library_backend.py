@@ -49,6 +49,7 @@ from hpcsweep.conv.libraries import (
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
 L = TypeVar("L", bound=Library)
+# what must not run in a call that claims a library's algorithm: the framework's own choice
 _FRAMEWORK_CALLS: Final = (
     "aten::cudnn_convolution*",
     "aten::miopen_convolution*",
@@ -66,6 +67,7 @@ _SCHEMA: Final = (
     "(Tensor first, Tensor second, SymInt[] size, str backend, str algorithm, int[2] stride, "
     "int[2] padding, int[2] dilation, int groups, bool nhwc) -> Tensor"
 )
+# an operator takes no Python object, so it is given a name; the last back-end of a name counts
 ENGINES: Final[dict[str, Any]] = {}
 
 

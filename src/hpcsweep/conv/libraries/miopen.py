@@ -41,9 +41,12 @@ from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.shape import ConvShape
 
 NAME: Final = "miopen"
+# the name that a ROCm package installs, then that of its development files
 _FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
-_MAJORS: Final = (2, 3)  # the interface below is stable since 2.0; 3 is that of the header
-_MOST_SOLUTIONS: Final = 128  # for which there is room; there are some dozens of solvers
+# the interface below is stable since 2.0; 3 is that of the header
+_MAJORS: Final = (2, 3)
+# for which there is room: MIOpen has some dozens of solvers, and fills no more than it is given
+_MOST_SOLUTIONS: Final = 128
 
 # miopenDataType_t
 _DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}

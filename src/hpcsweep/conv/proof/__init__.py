@@ -22,7 +22,9 @@ from hpcsweep.conv.proof.kernels import helps, kernel_word, recognise
 if TYPE_CHECKING:
     from hpcsweep.conv.proof.onednn import Primitive
 
-_MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
+# names in a cell; the longest that is known is an FFT's: two names of calls and five kernels, with
+# tensors turned around
+_MOST_SHOWN: Final = 10
 
 
 class Source(Enum):

@@ -53,16 +53,20 @@ class Kind:
 
 
 UNKNOWN: Final = "unknown"
-_LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
-_MARK: Final = 8  # hexadecimal digits of a CRC-32
+# cuDNN's own names have up to 157 characters, tile sizes last
+_LONGEST_KERNEL: Final = 160
+# hexadecimal digits of a CRC-32
+_MARK: Final = 8
 _GEMM = "gemm"
 _IMPLICIT = "implicit_gemm"
 _PRECOMP = "implicit_precomp_gemm"
 _ANY_GEMM: Final = (_GEMM, _IMPLICIT, _PRECOMP)
-_FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same kernels
+# both transform 32x32 pixels by the same kernels
+_FFTS: Final = ("fft", "fft_tiling")
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
 _IM2COL: Final = r"im\d?d?2col|im3d2col|col2im"
+# products that are attention's, and sums beside a convolution: their names fit lines below
 _NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"
 # The first line that fits counts, so that Winograd's products and names of GEMMs come in order.
 KINDS: Final = (

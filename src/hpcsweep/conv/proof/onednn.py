@@ -26,7 +26,8 @@ import torch
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.shape import ConvShape
 
-_STDOUT: Final = 1  # its descriptor, to which the library prints past Python
+# its descriptor, to which the library prints past Python
+_STDOUT: Final = 1
 _MARK: Final = b"onednn_verbose"
 _CONVOLUTION: Final = re.compile(
     r",exec,\w+,convolution,(?P<implementation>[^,]+),(?P<kind>\w+),.*"
@@ -34,12 +35,14 @@ _CONVOLUTION: Final = re.compile(
     r"_ih(?P<in_h>\d+)oh\d+kh(?P<kernel_h>\d+)sh\d+dh\d+ph\d+"
     r"_iw(?P<in_w>\d+)ow\d+kw(?P<kernel_w>\d+)"
 )
+# dnnl_prop_kind_t as verbose lines have it
 _WAYS: Final = {
     "forward_training": Direction.FORWARD,
     "forward_inference": Direction.FORWARD,
     "backward_data": Direction.DATA,
     "backward_weights": Direction.FILTER,
 }
+# groups of the pattern and fields of `ConvShape`, enough to tell the calls of a network apart
 _SIZES: Final = ("n", "in_c", "out_c", "in_h", "in_w", "kernel_h", "kernel_w")
 
 

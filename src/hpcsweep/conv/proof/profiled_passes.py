@@ -60,9 +60,12 @@ from hpcsweep.conv.tensors import filters_learn, in_backward, nodes_between, ten
 
 _CALL: Final = "hpcsweep.conv"
 _GRADIENT: Final = "hpcsweep.gradient"
-_AGAIN: Final = "hpcsweep.again"  # a layer that activation checkpointing runs again
+# a layer that activation checkpointing runs again
+_AGAIN: Final = "hpcsweep.again"
+# what the framework runs is its own choice: some convolution, and for gradients its own backward
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FRAMEWORK_GRADIENT: Final = {Direction.FILTER: Expected(must=((FRAMEWORK_BACKWARD,),))}
+# what any call of the framework runs, also one that no layer makes
 _FUNCTIONAL: Final = ("aten::*convolution*",)
 # "hpcsweep::...": an explicit algorithm, in a layer that the shape pass did not see
 _CONVOLVING: Final = (*_FUNCTIONAL, "aten::conv[0-9]d*", "aten::conv_*", "hpcsweep::convolution*")
@@ -72,8 +75,10 @@ _FUSED: Final = (
     *("*::bilinear", "*::_trilinear"),  # those that interpolate have no products
 )
 _REPLAY: Final = "hpcsweep.replay"
-_REPLAYS: Final = 3  # in a session, which may lose kernels of one, and hardly the same of three
-_SESSIONS: Final = 3  # until one shows a kernel of a replay; as many as an eager pass may have
+# in a session, which may lose kernels of one, and hardly the same of three
+_REPLAYS: Final = 3
+# until one shows a kernel of a replay; as many as an eager pass may have
+_SESSIONS: Final = 3
 # Before each replay, in which the GPU is idle. A kernel belongs to the replay whose range began
 # last, and the clocks of host and GPU may differ: by microseconds, so that half of this is plenty.
 _GAP_SECONDS: Final = 0.01

@@ -46,17 +46,24 @@ TELLING: Final[Patterns] = (
     "aten::index_select",
     "aten::index_add_",
 )
-LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
-_OF_CALLS: Final = "hpcsweep."  # how the names of ranges around calls begin
+# marks the calls of layers that are no convolutions
+LAYER: Final = "hpcsweep.layer"
+# how the names of ranges around calls begin
+_OF_CALLS: Final = "hpcsweep."
 # Launches at the beginning of a session, so that they are what it loses: with CUDA 12.6 update 2 to
 # 13.0 each session loses its first ones (pytorch issue 192021). More take longer in each session;
 # fewer may not be all that is lost, which `benchmarks.gpu` asks a GPU.
 SACRIFICE: Final = 600
-_PASSES: Final = 3  # the same kernel is hardly lost in each; a pass more costs as much as one
-_EMPTY_IF_BLIND: Final = 2  # sessions in a row: one alone may have been lost
-_DETACH_SECONDS: Final = 5.0  # for CUPTI to leave, which takes milliseconds; then go on without
-_LOOK_SECONDS: Final = 0.001  # between two calls that let it leave
-_THREADS: Final = Path("/proc/self/task")  # those of libraries, too
+# of a network: the same kernel is hardly lost in three sessions, and each more costs a pass
+_PASSES: Final = 3
+# sessions in a row: one alone may have been lost
+_EMPTY_IF_BLIND: Final = 2
+# for CUPTI to leave, which takes milliseconds; then go on without
+_DETACH_SECONDS: Final = 5.0
+# between two calls that let CUPTI leave; less would keep a core busy
+_LOOK_SECONDS: Final = 0.001
+# those of libraries, too
+_THREADS: Final = Path("/proc/self/task")
 # what torch's reader leaves out, too
 _UNTOLD: Final = frozenset(
     {
@@ -70,7 +77,8 @@ _UNTOLD: Final = frozenset(
         "aten::_version",
     }
 )
-_RANGE: Final = 7  # the scope of what `record_function` opens (ATen/record_function.h)
+# the scope of what `record_function` opens (ATen/record_function.h)
+_RANGE: Final = 7
 
 
 @dataclass

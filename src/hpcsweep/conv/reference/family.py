@@ -21,6 +21,7 @@ from hpcsweep.conv.shape import NHWC, ConvShape, Pair, layout_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# types whose sums lose digits unless they are kept in float32
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 

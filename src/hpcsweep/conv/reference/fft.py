@@ -38,7 +38,8 @@ from hpcsweep.conv.reference.family import (
 )
 from hpcsweep.conv.shape import ConvShape, Pair
 
-TILE: Final = 32  # samples each way, as in the kernels of cuDNN (fft2d_r2c_32x32)
+# samples each way, as in the kernels of cuDNN (fft2d_r2c_32x32)
+TILE: Final = 32
 # of a block: fewer are a call for each, and more leave the cache with large filters
 _FEWEST_FREQUENCIES = 2
 _MOST_FREQUENCIES = 32

@@ -29,7 +29,9 @@ from hpcsweep.conv.reference.family import (
 )
 from hpcsweep.conv.shape import ConvShape
 
-_FEWEST_PIXELS = 256  # of a block: a product with fewer columns does little for its call
+# of a block: a product with fewer columns does little for its call, and uses few of the cores; more
+# would leave the cache where images have many channels
+_FEWEST_PIXELS = 256
 
 
 class Gemm(OperatorFamily):

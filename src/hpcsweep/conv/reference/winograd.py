@@ -45,7 +45,8 @@ _POINTS: Final = _SIDE * _SIDE
 AT: Final = ((1, 1, 1, 0), (0, 1, -1, -1))
 G: Final = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
 BT: Final = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-_FEWEST_TILES = 64  # of a block: a product with fewer columns does little for its call
+# of a block: a product with fewer columns does little for its call
+_FEWEST_TILES = 64
 
 
 class Winograd(OperatorFamily):
