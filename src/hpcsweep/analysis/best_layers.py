@@ -55,12 +55,10 @@ def per_layer(
 
     `UsageError` where no convolution was timed under the default.
     """
-    control = cells(points, "control_ms", np.nan).astype(float)
-    numbers = points[["point_id"]].assign(
-        config=dataset.configurations(points),
-        visit=dataset.visits(points),
-        control=np.log(control.where(control > 0)),
-    )
+    numbers = points[["point_id"]].copy()
+    numbers["config"] = dataset.configurations(points)
+    numbers["visit"] = dataset.visits(points)
+    numbers["control"] = verdicts.log(cells(points, "control_ms", np.nan))
     rows = data.of_layers(points).drop(columns="visit").merge(numbers, on="point_id")
     is_known = rows["algorithm"].map(catalog.is_algorithm)
     rows = _with_logs(rows[~dataset.gradients(rows) & is_known])
@@ -79,7 +77,7 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     known = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
     spread = _OF_QUARTILES * (known["q3_ms"] - known["q1_ms"])
     error = spread.fillna(known["std_ms"]) / np.sqrt(known["n"].fillna(1.0)) / ms
-    timed = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
+    timed = rows.assign(ms=ms, log=verdicts.log(ms), within=error**2)
     return timed.dropna(subset="log").fillna({"within": 0.0})
 
 
@@ -89,7 +87,7 @@ def choose(times: pd.DataFrame, default: str) -> LayerChoices:
     calls = by_call[["layer", "unique_key"]].first()
     calls["default_ms"] = by_call["ms"].median()
     rivals = _rivals(times, default)
-    faster = rivals[rivals["is_faster"]].sort_values("gap")
+    faster = rivals[rivals["is_faster"]].sort_values("gap", ascending=False)
     winners = faster.groupby(_CALL)["algorithm"].last()
     by_visit = np.exp(times.pivot_table(index=_KEY, columns="visit", values="log"))
     own = by_visit.xs(default, level="algorithm")
@@ -108,19 +106,15 @@ def choose(times: pd.DataFrame, default: str) -> LayerChoices:
 def _rivals(times: pd.DataFrame, default: str) -> pd.DataFrame:
     """Return a row per call and rival that share a visit with the default, by `verdicts.judge`.
 
-    `gap` is the logarithm of the default's time over the rival's. `luck` is what a rival that is no
+    `gap` is the logarithm of the rival's time over the default's. `luck` is what a rival that is no
     faster gains by chance, on average, as a share of the default's time.
     """
     rows = times.reindex(columns=[*_KEY, "visit", "log", "within", "control"]).assign(origin="")
     is_default = rows["algorithm"] == default
-    rivals = rows[~is_default]
-    own = rows[is_default].drop(columns="algorithm")
-    together = rivals.merge(own, on=[*_CALL, "visit"])
-    pairs = together[_KEY].drop_duplicates().reset_index(drop=True)
-    pairs["pair"] = pairs.index
-    sides = [rivals.merge(pairs, on=_KEY).assign(side=0), own.merge(pairs, on=_CALL).assign(side=1)]
-    judged = pairs.join(verdicts.judge(pd.concat(sides)), on="pair")
-    judged["is_faster"] = judged["differs"].eq(other=True) & (judged["gap"] > 0)
+    in_visits = rows.merge(rows.loc[is_default, [*_CALL, "visit"]])
+    rows = rows.merge(in_visits[_KEY].drop_duplicates())  # also other visits of such a rival
+    judged = verdicts.judge_rivals(rows, rows["algorithm"] == default, _KEY)
+    judged["is_faster"] = judged["differs"].eq(other=True) & (judged["gap"] < 0)
     # Half of the wrong verdicts are in favour of the rival. It then seems to save half of its
     # interval, or it would not be chosen. Single visits are hardly ever wrong.
     half = (judged["high"] - judged["low"]) / 2

@@ -19,7 +19,6 @@ once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -47,17 +46,20 @@ _SAME_VISIT: Final = ["pair", "origin", "visit"]
 
 def timed(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the columns of rows that `judge` wants, but pair, side and origin."""
-    times = rows[metric].astype(float)
-    control = cells(rows, "control_ms", np.nan).astype(float)
-    return pd.DataFrame({
-        "visit": dataset.visits(rows),
-        "log": np.log(times.where(times > 0)),
-        "within": within(rows, metric),
-        "control": np.log(control.where(control > 0)),
-    })  # fmt: skip
+    table = pd.DataFrame({"visit": dataset.visits(rows)})
+    table["log"] = log(rows[metric])
+    table["within"] = _within(rows, metric)
+    table["control"] = log(cells(rows, "control_ms", np.nan))
+    return table
 
 
-def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
+def log(times: pd.Series[float]) -> pd.Series[float]:
+    """Return the logarithm of times; NaN of what is none."""
+    times = times.astype(float)
+    return np.log(times.where(times > 0))
+
+
+def _within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
     known = rows.reindex(columns=WITHIN).astype(float)
     interval = known["ci95_hi_ms"] - known["ci95_lo_ms"]
@@ -85,7 +87,8 @@ def judge(table: pd.DataFrame) -> pd.DataFrame:
     by_visit = found["visits"] >= VISITS
     by_run = ~by_visit & (found["run_df"] >= _DF)
     once = ~by_visit & ~by_run
-    gap = found["visit_gap"].where(by_visit | (once & (found["visits"] > 0)), found["run_gap"])
+    shares_visit = found["visits"] > 0
+    gap = found["visit_gap"].where(by_visit | (once & shares_visit), found["run_gap"])
     shift = found["shift"]
     half = _SURE * np.sqrt(found["within"] + 2 * ONCE**2) + shift.abs()
     if not once.all():  # most tables have single visits alone, and scipy loads slowly
@@ -96,29 +99,46 @@ def judge(table: pd.DataFrame) -> pd.DataFrame:
     less = gap - shift.fillna(0.0).where(by_run, 0.0)
     low = np.minimum(gap, less) - half
     high = np.maximum(gap, less) + half
-    visits = found["visits"].where(found["visits"] > 0, 1.0).astype(int)
-    return pd.DataFrame({
-        "gap": gap, "low": low, "high": high, "differs": (low > 0) | (high < 0), "visits": visits,
-    })  # fmt: skip
+    judged = pd.DataFrame({"gap": gap, "low": low, "high": high})
+    judged["differs"] = (low > 0) | (high < 0)
+    judged["visits"] = found["visits"].where(shares_visit, 1.0).astype(int)
+    return judged
+
+
+def judge_rivals(rows: pd.DataFrame, is_base: pd.Series[bool], keys: list[str]) -> pd.DataFrame:
+    """Judge each rival in a group against the base of the group; return a row per rival.
+
+    `rows` has the columns of `judge` but pair and side. The last of `keys` names the rival, the
+    others the group.
+    """
+    *group, name = keys
+    rivals = rows[~is_base]
+    pairs = rivals[keys].drop_duplicates().reset_index(drop=True)
+    pairs["pair"] = pairs.index
+    base = rows[is_base].drop(columns=name).merge(pairs, on=group).assign(side=0)
+    others = rivals.merge(pairs, on=keys).assign(side=1)
+    return pairs.join(judge(pd.concat([base, others])), on="pair")
+
+
+def _sides(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of each side, by what else tells them apart, of what both sides have."""
+    sides = table.index.get_level_values("side")
+    first = table[sides == 0].droplevel("side")
+    second = table[sides == 1].droplevel("side")
+    first, second = first.align(second, join="inner")
+    return first, second
 
 
 def _visit_by_visit(table: pd.DataFrame) -> pd.DataFrame:
     """Return number, mean, and variance of the mean of gaps in visits that both sides have."""
     means = table.groupby(["side", *_SAME_VISIT], sort=False)[["log", "within"]].mean()
-    sides = means.index.get_level_values("side")
-    first = means[sides == 0].droplevel("side")
-    second = means[sides == 1].droplevel("side")
-    both = first.merge(second, left_index=True, right_index=True, suffixes=("_first", "_second"))
-    gaps = pd.DataFrame({
-        "gap": both["log_second"] - both["log_first"],
-        "within": both["within_first"] + both["within_second"],
-    })  # fmt: skip
-    by_pair = gaps.groupby(level="pair", sort=False)
-    visits = by_pair.size().astype(float)
-    between = by_pair["gap"].var(ddof=1).clip(lower=_STEADY**2)
-    variance = np.maximum(between, by_pair["within"].mean()) / visits
-    mean = by_pair["gap"].mean()
-    return pd.DataFrame({"visits": visits, "visit_gap": mean, "visit_variance": variance})
+    first, second = _sides(means)
+    gaps = (second["log"] - first["log"]).groupby(level="pair", sort=False)
+    within = (first["within"] + second["within"]).groupby(level="pair", sort=False)
+    found = pd.DataFrame({"visits": gaps.size().astype(float), "visit_gap": gaps.mean()})
+    between = gaps.var().clip(lower=_STEADY**2)
+    found["visit_variance"] = np.maximum(between, within.mean()) / found["visits"]
+    return found
 
 
 def _between_runs(table: pd.DataFrame) -> pd.DataFrame:
@@ -127,45 +147,27 @@ def _between_runs(table: pd.DataFrame) -> pd.DataFrame:
     numbers = table[[*keys, "origin", "log", "within", "control"]]
     means = numbers.groupby([*keys, "origin"], sort=False).mean()
     runs = means.groupby(level=keys, sort=False)
-    by_side = pd.DataFrame({
-        "mean": runs["log"].mean(),
-        "runs": runs.size().astype(float),
-        "squares": runs["log"].var(ddof=1).fillna(0.0) * (runs.size() - 1),
-        "within": runs["within"].mean(),
-        "control": runs["control"].mean(),
-    })  # fmt: skip
-    sides = by_side.index.get_level_values("side")
-    first = by_side[sides == 0].droplevel("side")
-    second = by_side[sides == 1].droplevel("side")
-    first, second = first.align(second, join="inner")
+    by_side = runs.mean()
+    by_side["runs"] = runs.size().astype(float)
+    by_side["squares"] = runs["log"].var().fillna(0.0) * (by_side["runs"] - 1)
+    first, second = _sides(by_side)
     df = first["runs"] + second["runs"] - 2
     within = first["within"] + second["within"]
     usual = (first["squares"] + second["squares"]) / df.where(df > 0)
     # of a gap, which has the variances of two runs
     variance = np.maximum(usual, np.maximum(within, _STEADY**2) / 2)
-    return pd.DataFrame({
-        "run_gap": second["mean"] - first["mean"], "run_df": df, "within": within,
-        "run_variance": variance * (1 / first["runs"] + 1 / second["runs"]),
-        "shift": second["control"] - first["control"],
-    })  # fmt: skip
+    found = pd.DataFrame({"run_df": df, "within": within})
+    found["run_gap"] = second["log"] - first["log"]
+    found["run_variance"] = variance * (1 / first["runs"] + 1 / second["runs"])
+    found["shift"] = second["control"] - first["control"]
+    return found
 
 
-@dataclass(frozen=True)
-class Fastest:
-    """The fastest of a group.
+def fastest(rows: pd.DataFrame) -> dict[Any, Any]:
+    """Return the fastest of each group that has two candidates or more, as a row.
 
-    The next one takes `ahead` times as long, minus 1. `sure`: `judge` calls it faster than each
-    other one. `visits` are those that it and its nearest rival have in common.
-    """
-
-    name: str
-    ahead: float
-    sure: bool
-    visits: int
-
-
-def fastest(rows: pd.DataFrame) -> dict[Any, Fastest]:
-    """Return the fastest of each group that has two candidates or more.
+    Its `name`; `ahead`: the next one takes so many times as long, minus 1; `sure`: `judge` calls it
+    faster than each other one; `visits`: those that it and its nearest rival have in common.
 
     `rows` has `group`, `name`, and the columns of `judge` but pair and side. The winner must beat
     each of its rivals: then, whatever the number of equals, one of them is starred in at most
@@ -174,21 +176,14 @@ def fastest(rows: pd.DataFrame) -> dict[Any, Fastest]:
     means = rows.groupby(["group", "name"], sort=False)["log"].mean()
     winners = dict(means.groupby(level="group", sort=False).idxmin().to_list())
     is_winner = rows["name"] == rows["group"].map(winners)
-    rivals = rows[~is_winner]
-    pairs = rivals[["group", "name"]].drop_duplicates().reset_index(drop=True)
-    pairs["pair"] = pairs.index
-    own = rows[is_winner].drop(columns="name").merge(pairs, on="group").assign(side=0)
-    others = rivals.merge(pairs, on=["group", "name"]).assign(side=1)
-    judged = pairs.join(judge(pd.concat([own, others])), on="pair")
+    judged = judge_rivals(rows, is_winner, ["group", "name"])
     judged["sure"] = judged["differs"] & (judged["gap"] > 0)
     worst = judged.groupby("group", sort=False).agg(
         ahead=("gap", "min"), sure=("sure", "all"), visits=("visits", "min")
     )
-    found = {}
-    for row in worst.itertuples():
-        ahead = float(np.expm1(row.ahead))
-        found[row.Index] = Fastest(winners[row.Index], ahead, bool(row.sure), int(row.visits))
-    return found
+    worst["ahead"] = np.expm1(worst["ahead"])
+    worst["name"] = worst.index.map(winners)
+    return {row.Index: row for row in worst.itertuples()}
 
 
 def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float, float]:
