@@ -21,7 +21,7 @@ DEFINED = re.compile(r"`([A-Za-z_]\w+)`(?: or `(\w+)`)? in `([\w/]+\.py)`")
 
 
 def modules_of_the_tree() -> list[str]:
-    """Return `spec/grid` and the like, for every module but `__init__`."""
+    """Return `spec/space` and the like, for every module but `__init__`."""
     paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     return [path.relative_to(PACKAGE).with_suffix("").as_posix() for path in paths]
 

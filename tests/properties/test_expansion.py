@@ -1,7 +1,7 @@
 """Laws of expansion: a slow, obvious reading of the same file must give the same points.
 
 The reference enumerates every combination and asks each rule about each of them, which is what
-`grid` avoids. Files are drawn at random: lists and ranges, zips, excludes, includes, `when`.
+`space` avoids. Files are drawn at random: lists and ranges, zips, excludes, includes, `when`.
 """
 
 from __future__ import annotations

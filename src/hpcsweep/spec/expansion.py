@@ -20,8 +20,16 @@ from typing import Any, Final
 from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.errors import UsageError
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
-from hpcsweep.spec.grid import NO_CONDITION, Dimension, Grid, Indices, Masks, grid_of
-from hpcsweep.spec.space import Predicate, Sweep
+from hpcsweep.spec.space import (
+    NO_CONDITION,
+    Dimension,
+    Grid,
+    Indices,
+    Masks,
+    Predicate,
+    Sweep,
+    grid_of,
+)
 
 SAMPLED: Final = sizes_of_inputs()
 MOST_POINTS: Final = 300_000  # a plan of more takes over 4 s, and nobody measures so many

@@ -3,7 +3,7 @@
 `sweep_keys` checks the keys one by one; here `axes`, `zip`, `exclude`, `include` and `when` are
 checked together. Each may be valid, and the file still wrong: an exclude that matches nothing, a
 repeated point, an image that is too small for its network. The combinations are counted for this,
-not listed (see `grid`), so a large sweep takes no longer.
+not listed (see `space`), so a large sweep takes no longer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from hpcsweep.errors import SpecError, suggest
 from hpcsweep.point import canonical_json, same
 from hpcsweep.spec import document, lookup
 from hpcsweep.spec.document import Complaints, Document, show
-from hpcsweep.spec.grid import Grid, grid_of
-from hpcsweep.spec.space import Condition, Predicate, Space, Sweep, When
+from hpcsweep.spec.space import Condition, Grid, Predicate, Space, Sweep, When, grid_of
 from hpcsweep.spec.sweep_keys import COMMAND_KEYS, SweepFile, checked
 
 __all__ = ["Sweep", "load"]
