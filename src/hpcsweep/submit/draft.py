@@ -218,10 +218,18 @@ def estimate(job: Submit) -> Submit:
     Raises:
         Refused: they would cost more than `max_gpu_hours`.
     """
-    if job.new:
-        check_budget(job.seconds, job.request.options.max_gpu_hours, job.estimates)
-        if job.estimates.is_known:
-            _warn_of_long_points(job.request.profile, job.chunk_seconds)
+    if not job.new:
+        return job
+    profile = job.request.profile
+    check_budget(job.seconds, job.request.options.max_gpu_hours, job.estimates)
+    # a point that may take longer than a job has is alone in its chunk
+    long = [seconds for seconds in job.chunk_seconds if seconds > _fill_of_job(profile)]
+    if long and job.estimates.is_known:
+        messages.warning(
+            f"{count(len(long), 'point')} may take longer than a job of profile {profile.name} "
+            f"has, by the estimate: {duration(max(long))} of {duration(profile.time_seconds or 0)}",
+            "a point that a job cuts short becomes a `timeout`; give the profile more `time`",
+        )
     return job
 
 
@@ -244,17 +252,6 @@ def check_budget(
         )
 
 
-def _warn_of_long_points(profile: Profile, chunk_seconds: Sequence[float]) -> None:
-    """Say if a job may end before one of its points: such a point is alone in its chunk."""
-    long = [seconds for seconds in chunk_seconds if seconds > _fill_of_job(profile)]
-    if long:
-        messages.warning(
-            f"{count(len(long), 'point')} may take longer than a job of profile {profile.name} "
-            f"has, by the estimate: {duration(max(long))} of {duration(profile.time_seconds or 0)}",
-            "a point that a job cuts short becomes a `timeout`; give the profile more `time`",
-        )
-
-
 def _fill_of_job(profile: Profile) -> float:
     """Return the seconds that the estimate of a job may have."""
     return _FILL * (profile.time_seconds or math.inf) if profile.in_slurm else math.inf
@@ -273,29 +270,21 @@ def write(job: Submit) -> Submit:
     text = request.sweep.text.encode()
     if job.new:
         with _disk_errors_told(job.new):
-            _keep_own_files(sweep_dir, request)
+            found = sources.Sources(request.search_path)
+            # the code of networks and data sets: an edit would lose what was measured
+            for axis in sources.FACTORIES:
+                for value in names_on(request.sweep, axis):
+                    found.keep(axis, value, sweep_dir.own_files)
             job.new.write_manifest(_manifest(job))
             save_sweep(sweep_dir, text)
     elif sweep_dir.submissions_dir.is_dir():
         save_sweep(sweep_dir, text)
     if not job.draft_dir and job.sweep_before not in {None, text}:
-        _tell_orphans(sweep_dir)
+        gone = set(runs.statuses(sweep_dir)).difference(runs.points_of_file(sweep_dir))
+        if gone:
+            points = count(len(gone), "measured point")
+            messages.note(f"{points} no longer in the sweep: orphans, which tables keep and mark")
     return replace(job, is_written=True)
-
-
-def _keep_own_files(sweep_dir: SweepDir, request: Request) -> None:
-    """Keep the code of networks and data sets: an edit would lose what was measured."""
-    found = sources.Sources(request.search_path)
-    for axis in sources.FACTORIES:
-        for value in names_on(request.sweep, axis):
-            found.keep(axis, value, sweep_dir.own_files)
-
-
-def _tell_orphans(sweep_dir: SweepDir) -> None:
-    gone = set(runs.statuses(sweep_dir)).difference(runs.points_of_file(sweep_dir))
-    if gone:
-        points = count(len(gone), "measured point")
-        messages.note(f"{points} no longer in the sweep: orphans, which tables keep and mark")
 
 
 @contextmanager

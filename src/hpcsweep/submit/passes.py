@@ -80,7 +80,14 @@ class Peaks:
         operations = self.operations(axes["model"]) or UNKNOWN
         stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
         flops = operations.gflops * 1e9 * stem * work(axes)
-        seconds = operations.convolutions * _CALL_SECONDS + flops / self._rate(axes)
+        if self.device == "cpu":
+            algorithm = ALGORITHMS.get(str(axes.get("algorithm")))
+            rate = _CPU_FLOPS / (algorithm.cpu_factor if algorithm else 1.0)
+        else:
+            gpu = gpus.sheet(self.device)
+            tflops = gpu.fp32_tflops if gpu else min(each.fp32_tflops for each in gpus.DEVICES)
+            rate = tflops * 1e12 * _EFFICIENCY
+        seconds = operations.convolutions * _CALL_SECONDS + flops / rate
         return seconds * (_OF_A_STEP if workload_of(self.workload).learns else 1.0)
 
     def beside_s(self, axes: Cells, pass_s: float) -> float:
@@ -88,15 +95,6 @@ class Peaks:
         operations = self.operations(axes["model"]) or UNKNOWN
         more = _MORE_STEPS if workload_of(self.workload).learns else _MORE_PASSES
         return _POINT_SECONDS + operations.convolutions * _LOOK_SECONDS + more * pass_s
-
-    def _rate(self, axes: Cells) -> float:
-        """Return the operations in a second."""
-        if self.device == "cpu":
-            algorithm = ALGORITHMS.get(str(axes.get("algorithm")))
-            return _CPU_FLOPS / (algorithm.cpu_factor if algorithm else 1.0)
-        gpu = gpus.sheet(self.device)
-        tflops = gpu.fp32_tflops if gpu else min(each.fp32_tflops for each in gpus.DEVICES)
-        return tflops * 1e12 * _EFFICIENCY
 
 
 def planned(workload: str, axes: Cells, measure: Cells, adaptive: float = 0.0) -> float:
