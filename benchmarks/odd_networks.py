@@ -43,9 +43,10 @@ from hpcsweep import catalog
 from hpcsweep.cli.verify import Verification
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
-from hpcsweep.measure import convolutions, model_builder
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.measure_point import PointBench, on_device
+from hpcsweep.measure.network import choose_algorithms
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 
@@ -206,7 +207,7 @@ def counted(point: Point) -> float:
     model, image, whole = built(point.axes["model"])
     with torch.no_grad():
         shapes = shape_pass(model, image)
-        convolutions.choose(model, shapes, algorithm, point.measure, backends.choose("cpu"))
+        choose_algorithms(model, shapes, algorithm, point.measure, backends.choose("cpu"))
         left = operations(model, image)
     swap.restore(model)
     unseen = UNSEEN.get(point.axes["model"], 0)

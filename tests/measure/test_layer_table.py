@@ -13,10 +13,11 @@ import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure import caches, convolutions, layer_table, model_builder
+from hpcsweep.measure import caches, layer_table, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.measure_point import on_device
+from hpcsweep.measure.network import choose_algorithms
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import lanes, stats
 from hpcsweep.measure.timing.layer_timer import LayerTimes
@@ -128,7 +129,7 @@ def _small_cache(monkeypatch):
 def _isolated(wanted):
     model = model_builder.build(model_builder.ModelKey.of(wanted), CPU)
     shapes = shape_pass(model, model_builder.make_inputs(wanted, CPU)[0])
-    choices = convolutions.choose(
+    choices = choose_algorithms(
         model, shapes, wanted.axes["algorithm"], policy("fallback"), backends.choose("cpu")
     )
     clean = stats.summarise([1.0, 1.0])

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import tinynets
 from benchmarks import odd_zoo
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.measure_point import on_device
+from hpcsweep.measure.network import choose_algorithms
 from hpcsweep.measure.operations import OperationCounter, kind_of
 from hpcsweep.measure.shape_pass import shape_pass
 from localruns import COMMAND
@@ -45,7 +45,9 @@ def coverage_of(factory, algorithm="gemm"):
         warnings.simplefilter("ignore")
         model = factory().eval()
     shapes = shape_pass(model, torch.rand(1, 3, 16, 16))
-    choices = choose(model, shapes, algorithm, policy("fallback"), backends.choose("cpu"))
+    choices = choose_algorithms(
+        model, shapes, algorithm, policy("fallback"), backends.choose("cpu")
+    )
     return cells_of(algorithm, shapes, choices)
 
 
@@ -218,7 +220,7 @@ def test_a_layer_that_a_compiled_part_has_too_is_left_to_it():
     """To swap it would change what was compiled."""
     model = odd_zoo.compiled_alias().eval()
     shapes = shape_pass(model, torch.rand(1, 3, 16, 16))
-    choose(model, shapes, "gemm", policy("fallback"), backends.choose("cpu"))
+    choose_algorithms(model, shapes, "gemm", policy("fallback"), backends.choose("cpu"))
     assert type(model.part[0]) is nn.Conv2d
     assert [layer for layer, _ in shapes.convolutions] == ["stem.0", "plain"]
 

@@ -11,7 +11,8 @@ import torch
 
 from hpcsweep import sources
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.measure import convolutions, model_builder, trials
+from hpcsweep.measure import model_builder, trials
+from hpcsweep.measure.network import convolution_names
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.workloads import training_network
 from hpcsweep.point import Point
@@ -65,7 +66,7 @@ def test_a_pattern_must_match_in_one_case_only(pattern: str) -> None:
 
 
 def _names(workload: str, axes: dict[str, Any]) -> list[tuple[str, str]]:
-    return convolutions.names_of(trials.shapes(workload, json.dumps(axes)))
+    return convolution_names(trials.shapes(workload, json.dumps(axes)))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
     device = torch.device("cpu")
     model = model_builder.build(model_builder.ModelKey.of(point), device)
     (image,) = model_builder.make_inputs(point, device)
-    wanted = convolutions.names_of(shape_pass(model, image))
+    wanted = convolution_names(shape_pass(model, image))
     assert _names("inference", case(**point.axes)) == wanted
 
 
@@ -93,7 +94,7 @@ def test_names_are_those_of_a_training() -> None:
     point = Point("training", {**axis_defaults("training"), **axes})
     model = training_network.build(point, 10, torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16):
-        wanted = convolutions.names_of(shape_pass(model, torch.empty(8, 3, 32, 32)))
+        wanted = convolution_names(shape_pass(model, torch.empty(8, 3, 32, 32)))
     assert _names("training", case("training", **point.axes)) == wanted
 
 

@@ -39,7 +39,7 @@ from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.proof import Evidence, cell, profiled_passes
 from hpcsweep.conv.swap import is_plain, running
 from hpcsweep.measure import caches, model_builder, rounding
-from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Choices
 from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import loop, stats

@@ -23,7 +23,7 @@ from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, T
 from hpcsweep.conv import backend
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.errors import Refused, first_line
-from hpcsweep.measure import compilations, convolutions, profilers, switches, work
+from hpcsweep.measure import compilations, profilers, switches, work
 from hpcsweep.measure.bench_api import (
     CannotMeasure,
     Measurement,
@@ -33,11 +33,18 @@ from hpcsweep.measure.bench_api import (
     is_out_of_memory,
 )
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import fit
 from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Passes, Times, Workload
+from hpcsweep.measure.network import (
+    Choices,
+    Network,
+    Passes,
+    Times,
+    Workload,
+    choose_algorithms,
+    refuse_algorithm,
+)
 from hpcsweep.measure.operations import CannotCapture
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.workloads.inference import Inference
@@ -79,7 +86,7 @@ def build(point: Point, bench: PointBench) -> Network:
     device_type = bench.rig.device.type
     # before the network is built, which may take minutes
     profilers.refuse_early(point.measure["profile"], device_type)
-    convolutions.refuse_early(point.axes, device_type)
+    refuse_algorithm(point.axes, device_type)
     bench.workload.refuse_early(point)
     # before the factory runs, which sees the switches, and may compile
     switches.apply(point.axes)
@@ -91,7 +98,7 @@ def choose(network: Network, bench: PointBench) -> Choices:
     """Give each convolution its algorithm; the network runs it from now on."""
     settings = network.point.measure
     began = time.perf_counter()
-    choices = convolutions.choose(
+    choices = choose_algorithms(
         network.model, network.shapes, network.point.axes["algorithm"], settings, bench.backend
     )
     return replace(choices, setup_ms=1e3 * (time.perf_counter() - began))

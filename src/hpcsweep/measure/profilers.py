@@ -34,8 +34,7 @@ from hpcsweep import environment
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 
 NVTX: Final = "nvtx"
 # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for

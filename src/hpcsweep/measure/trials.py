@@ -38,10 +38,11 @@ from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_plans
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import tensors_in
-from hpcsweep.measure import convolutions, model_builder
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
+from hpcsweep.measure.network import convolution_names, idle_patterns
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.workloads import training_network
 from hpcsweep.point import Point
@@ -199,12 +200,12 @@ def _look(
     why = ""
     for axes in cases:
         try:
-            names = convolutions.names_of(shapes(workload, json.dumps(axes)))
+            names = convolution_names(shapes(workload, json.dumps(axes)))
         except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
             why = words(error)
             continue
         looked = True
-        idle = convolutions.idle(idle, names)
+        idle = idle_patterns(idle, names)
         if not idle:
             break
     return {"idle": idle} if looked else {"failed": why}

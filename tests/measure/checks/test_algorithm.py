@@ -17,8 +17,8 @@ from hpcsweep.conv.choice import backward_choice
 from hpcsweep.conv.proof import Evidence, Observation, Proof, Work, profiler_events
 from hpcsweep.measure.checks import algorithm as algorithms
 from hpcsweep.measure.checks.algorithm import call_cells
-from hpcsweep.measure.convolutions import Choices, choose
 from hpcsweep.measure.measure_point import on_device
+from hpcsweep.measure.network import Choices, choose_algorithms
 from hpcsweep.measure.shape_pass import shape_pass
 from localruns import COMMAND
 from measuring import cells_of, point, policy
@@ -29,7 +29,7 @@ BACKEND = backends.choose("cpu")
 def covered(net, algorithm, means=None, outside_means=None, gradients=()):
     """Return the cells of a network that runs an algorithm."""
     shapes = shapes_of(net)
-    picked = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
+    picked = choose_algorithms(net, shapes, algorithm, policy("fallback"), BACKEND)
     times = None if means is None else (means, outside_means or [])
     return cells_of(algorithm, shapes, replace(picked, gradients=gradients), times)
 
@@ -147,14 +147,14 @@ def test_a_request_that_nothing_met_is_absent(network, algorithm, absent):
     """Fallbacks alone are not the algorithm, nor is a network without convolutions."""
     net = getattr(tinynets, network)()
     shapes = shapes_of(net)
-    picked = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
+    picked = choose_algorithms(net, shapes, algorithm, policy("fallback"), BACKEND)
     assert algorithms.is_absent(algorithm, picked.calls) == absent
 
 
 def test_times_of_gradients_count_as_well(network):
     """Those that the framework computes are not covered; both directions make the whole."""
     net, shapes = network
-    picked = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    picked = choose_algorithms(net, shapes, "gemm", policy("fallback"), BACKEND)
     call, other = picked.calls
     of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
     of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
@@ -186,7 +186,7 @@ def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(netw
     """On a CPU: it is counted, with its reason, and not covered."""
     net, shapes = network
     algorithm = {"0": "autotune", "default": "gemm"}
-    picked = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
+    picked = choose_algorithms(net, shapes, algorithm, policy("fallback"), BACKEND)
     cells = cells_of(algorithm, shapes, picked)
     assert cells["algorithm_used"] == "auto+gemm"
     assert cells["conv_fallbacks"] == 1
@@ -197,7 +197,7 @@ def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(netw
 def test_every_call_says_what_ran_and_how_that_is_known(network):
     """Algorithm, evidence and, where they disagree, the contradiction; nothing seen is none."""
     net, shapes = network
-    picked = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
+    picked = choose_algorithms(net, shapes, "winograd", policy("fallback"), BACKEND)
     seen = Observation(telling=[Operation("x")])
     first, second = call_cells(picked.calls, [Evidence("0"), Evidence("2", seen, (), "ran z")])
     assert (first.backend, first.algorithm_used) == ("reference", "winograd")
@@ -210,7 +210,7 @@ def test_every_call_says_what_ran_and_how_that_is_known(network):
 def test_gradients_of_two_kinds_are_told_as_both(network):
     """The library's and the framework's, with the reason and the larger workspace."""
     net, shapes = network
-    call, _ = choose(net, shapes, "gemm", policy("fallback"), BACKEND).calls
+    call, _ = choose_algorithms(net, shapes, "gemm", policy("fallback"), BACKEND).calls
     of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
     of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
     choice = backward_choice(call, (of_data, of_filters))
@@ -292,7 +292,7 @@ def test_a_pass_that_ran_other_work_than_the_shape_pass_is_told(network, other, 
 def test_an_algorithm_that_was_not_seen_although_it_could_be_is_unproven(network, monkeypatch):
     """Not where nobody looked, where the profiler is blind, or where the framework chose."""
     net, shapes = network
-    picked = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    picked = choose_algorithms(net, shapes, "gemm", policy("fallback"), BACKEND)
     seen, unseen = Evidence("0", Observation(operators=["x"])), Evidence("2")
     work = Work(2, 0)
     assert not algorithms.is_unproven(picked, Proof((seen, seen), work=work))
@@ -300,7 +300,7 @@ def test_an_algorithm_that_was_not_seen_although_it_could_be_is_unproven(network
     by_name = Evidence("2", Observation(library_calls=["cudnnConvolution:gemm"]))
     assert algorithms.is_unproven(picked, Proof((seen, by_name), work=work))
     assert not algorithms.is_unproven(picked, Proof((seen, unseen)))
-    auto = choose(net, shapes, "auto", policy("fallback"), BACKEND)
+    auto = choose_algorithms(net, shapes, "auto", policy("fallback"), BACKEND)
     assert not algorithms.is_unproven(auto, Proof((seen, unseen), work=work))
     monkeypatch.setattr(profiler_events, "sees_kernels", lambda: False)
     assert not algorithms.is_unproven(picked, Proof((seen, by_name), work=work))

@@ -15,8 +15,9 @@ from hpcsweep.conv import choice, reference
 from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.reference.gemm import Gemm
 from hpcsweep.conv.tensors import tensors_in
-from hpcsweep.measure import convolutions, rounding
+from hpcsweep.measure import rounding
 from hpcsweep.measure.checks import numerics as check
+from hpcsweep.measure.network import choose_algorithms
 from hpcsweep.measure.rounding import is_partial, is_wrong
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import policy
@@ -224,7 +225,7 @@ def _with_a_fault(monkeypatch, net, number, fault, dtype):
     image = torch.rand(2, 3, 24, 24).to(dtype)
     with torch.inference_mode():
         shapes = shape_pass(net, image)
-        picked = convolutions.choose(net, shapes, "gemm", policy(), Reference())
+        picked = choose_algorithms(net, shapes, "gemm", policy(), Reference())
         calls = check.Convolutions(picked.calls, tf32=False, whole=False)
         with calls.compared(net):
             net(image)

@@ -15,7 +15,7 @@ import tinynets
 from hpcsweep.conv import backend
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import model_builder
-from hpcsweep.measure.convolutions import choose
+from hpcsweep.measure.network import choose_algorithms
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing.clocks import EventStamps, HostClock, HostStamps
 from hpcsweep.measure.timing.layer_timer import (
@@ -302,7 +302,7 @@ def test_the_nodes_of_every_algorithm_are_timed(learning, algorithm):
     """One node for the framework's own convolution, several for one made of operators."""
     model, shapes = learning
     settings = {"unsupported": "error", "workspace_mib": 4096}
-    choose(model, shapes, algorithm, settings, backend.choose("cpu"))
+    choose_algorithms(model, shapes, algorithm, settings, backend.choose("cpu"))
     timer = StepTimer(model, shapes.calls, HostStamps())
     _passes(model, timer, 2)
     assert all(time > 0 for times in timer.timed().times[6:] for time in times)

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.catalog.record import Cells, Flag
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 
 if TYPE_CHECKING:
     from hpcsweep.conv.proof import Proof

@@ -36,8 +36,7 @@ from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.proof import Evidence, Proof, Source, cell, profiled_passes, profiler_events
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices, left_to_framework, reason, unmet
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times, left_to_framework, reason, unmet
 from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import layer_timer

@@ -41,9 +41,8 @@ from hpcsweep.catalog.checks.control import (
 from hpcsweep.catalog.record import Flag
 from hpcsweep.measure import switches
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.sources import FACTORIES
 
 _LOOP: Final = 20_000  # about a millisecond of Python

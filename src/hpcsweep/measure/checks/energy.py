@@ -23,9 +23,8 @@ from hpcsweep.catalog.checks.energy import (
     EnergyCells,
 )
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.drivers import Driver
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.measure.timing import clocks
 
 # Of passes between two waits. In a wait the GPU idles for some microseconds, which costs nothing

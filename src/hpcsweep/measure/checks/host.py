@@ -6,8 +6,7 @@ from typing import Final
 
 from hpcsweep.catalog.checks.host import LAUNCH_BOUND, HostCells
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 
 
 class HostCheck(PointCheck):

@@ -32,8 +32,7 @@ from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.swap import is_plain
 from hpcsweep.measure import model_builder, rounding
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.measure.rounding import Exactness
 
 _SHOWN: Final = 3  # messages in a row

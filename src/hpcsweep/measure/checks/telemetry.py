@@ -21,10 +21,9 @@ from hpcsweep.catalog.checks.telemetry import (
 )
 from hpcsweep.catalog.record import Flag
 from hpcsweep.measure.checks import Finding, PointCheck
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Reading
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.measure.timing import stats
 
 # Of the clock without a limit: a step of the clock is less than 2 %.

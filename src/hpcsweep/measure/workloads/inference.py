@@ -22,10 +22,9 @@ from hpcsweep.conv import parts, swap
 from hpcsweep.conv.tensors import Held, tensors_in
 from hpcsweep.measure import caches, layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import LayerRows, Network, Times
+from hpcsweep.measure.network import Choices, LayerRows, Network, Times
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes

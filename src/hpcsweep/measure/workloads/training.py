@@ -32,11 +32,10 @@ from hpcsweep.conv.tensors import Held
 from hpcsweep.measure import compilations, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.compilations import Calm, CompileCount
-from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import clocks, loop, stats
 from hpcsweep.measure.timing.layer_timer import LayersChanged
