@@ -179,7 +179,7 @@ WATCHED: Final = (
     (clocks.HostClock, "block", TIMED),
     (clocks.DeviceClock, "block", TIMED),
     (proving.AlgorithmCheck, "_prove", "evidence"),
-    (numerics.NumericsCheck, "_compare", "float64"),
+    (numerics.NumericsCheck, "after", "float64"),
     (control.ControlCheck, "after", "control"),
     (gc, "collect", "garbage"),
 )

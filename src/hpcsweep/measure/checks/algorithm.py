@@ -41,8 +41,10 @@ from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import layer_timer
 
-_SHOWN: Final = 3  # layers that a cell names; the others are counted
-_SHARE: Final = 0.01  # of all operations: products with vectors are in one count alone
+# Layers that a cell names; the others are counted, so that a table stays readable.
+_SHOWN: Final = 3
+# Of all operations: products with vectors are in one of the two counts alone.
+_SHARE: Final = 0.01
 
 
 class AlgorithmCheck(PointCheck):
@@ -50,33 +52,11 @@ class AlgorithmCheck(PointCheck):
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Prove what ran; compare it with what was asked for."""
-        return self._found(network, choices, times, self._prove(network, choices, times))
+        return _found(network, choices, times, self._prove(network, choices, times))
 
     def without(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell what was chosen; nothing proves it."""
-        return self._found(network, choices, times, _unseen(choices))
-
-    def _found(self, network: Network, choices: Choices, times: Times, proof: Proof) -> Finding:
-        algorithm = network.point.axes["algorithm"]
-        means = times.table.convolution_means() if times.table else None
-        cells = use(algorithm, network.shapes, choices, proof, means)
-        fell_back = bool(cells.conv_fallbacks) or any(c.fallback for c in choices.gradients)
-        return Finding(
-            cells=cells,
-            flags={
-                MISMATCH: any(call.problem is not None for call in proof.calls),
-                ABSENT: is_absent(algorithm, choices.calls),
-                FALLBACK: fell_back,
-                UNCOVERED: cells.algorithm_uncovered is not None,
-                UNPROVEN: is_unproven(choices, proof),
-                KERNELS_UNSEEN: proof.work is not None and not profiler_events.sees_kernels(),
-                WORK_UNKNOWN: is_other_work(network.shapes, proof)
-                and not parts.is_compiled_in_part(network.model),
-            },
-            layers=call_cells(choices.all, proof.calls),
-            others=[LayerAlgorithm(kernel_ms=ms) for ms in proof.others_ms],
-            proof=proof,
-        )
+        return _found(network, choices, times, _unseen(choices))
 
     def _prove(self, network: Network, choices: Choices, times: Times) -> Proof:
         """Prove a forward pass, hold a graph's replay against it, prove the gradients of a step."""
@@ -100,6 +80,28 @@ class AlgorithmCheck(PointCheck):
             network.model, network.compute, choices.learning, choices.backend
         )
         return replace(proof, calls=(*proof.calls, *backward))
+
+
+def _found(network: Network, choices: Choices, times: Times, proof: Proof) -> Finding:
+    """Return what is told of the algorithms, given the proof of what ran."""
+    algorithm = network.point.axes["algorithm"]
+    means = times.table.convolution_means() if times.table else None
+    cells = use(algorithm, network.shapes, choices, proof, means)
+    is_profiled = proof.work is not None
+    other_work = is_other_work(network.shapes, proof)
+    flags = {
+        MISMATCH: any(call.problem is not None for call in proof.calls),
+        ABSENT: is_absent(algorithm, choices.calls),
+        FALLBACK: bool(cells.conv_fallbacks) or any(c.fallback for c in choices.gradients),
+        UNCOVERED: cells.algorithm_uncovered is not None,
+        UNPROVEN: is_unproven(choices, proof),
+        KERNELS_UNSEEN: is_profiled and not profiler_events.sees_kernels(),
+        # compiled parts run what no shape pass sees
+        WORK_UNKNOWN: other_work and not parts.is_compiled_in_part(network.model),
+    }
+    layers = call_cells(choices.all, proof.calls)
+    others = [LayerAlgorithm(kernel_ms=ms) for ms in proof.others_ms]
+    return Finding(cells=cells, flags=flags, layers=layers, others=others, proof=proof)
 
 
 def _unseen(choices: Choices) -> Proof:
@@ -150,22 +152,28 @@ def use(
     """
     missed = unmet(algorithm, shapes.outside)
     refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
-    reasons = Counter[str]()
     as_asked = []
-    workspace = None
+    reasons = []
+    workspaces = []
     for at, picked in enumerate(choices.all):
         as_asked.append(picked.as_requested and at not in refuted)
         if picked.reason:
-            reasons[picked.reason] += 1
+            reasons.append(picked.reason)
         if picked.workspace_bytes is not None:
-            workspace = max(workspace or 0, picked.workspace_bytes)
-    reasons.update(map(reason, missed))
+            workspaces.append(picked.workspace_bytes)
+    reasons += map(reason, missed)
+    commonest = Counter(reasons).most_common(1)
     backends = Counter(picked.backend for picked in choices.calls)
     used = Counter(map(ran, choices.calls, proof.calls))
     if shapes.outside:
         backends[FRAMEWORK] += len(shapes.outside)
         used[catalog.AUTO] += len(shapes.outside)
-    uncovered = _shares_text(_uncovered(shapes, choices.calls, missed), shapes)
+    # convolutions that cannot be swapped: in subclasses, or outside of layers
+    unswappable = list[Convolution]()
+    for call, picked in zip(shapes.convolution_calls, choices.calls, strict=True):
+        if not picked.swappable:
+            unswappable += call.convolutions
+    uncovered = _shares_text([*unswappable, *missed], shapes)
     return AlgorithmCells(
         backend=joined(backends),
         algorithm_used=joined(used),
@@ -175,20 +183,9 @@ def use(
         algorithm_uncovered=uncovered or unforeseen(algorithm, shapes, proof.outside),
         conv_calls=used.total(),
         conv_fallbacks=sum(picked.fallback for picked in choices.calls) + len(missed),
-        fallback_reason=reasons.most_common(1)[0][0] if reasons else None,
-        workspace_bytes=workspace,
+        fallback_reason=commonest[0][0] if commonest else None,
+        workspace_bytes=max(workspaces, default=None),
     )
-
-
-def _uncovered(
-    shapes: Shapes, choices: Sequence[LayerChoice], missed: Sequence[Convolution]
-) -> list[Convolution]:
-    """Return the convolutions that cannot be swapped: in subclasses, or outside of layers."""
-    found = list[Convolution]()
-    for call, picked in zip(shapes.convolution_calls, choices, strict=True):
-        if not picked.swappable:
-            found += call.convolutions
-    return [*found, *missed]
 
 
 def unforeseen(algorithm: Algorithm, shapes: Shapes, seen: Sequence[str]) -> str | None:
@@ -203,12 +200,13 @@ def is_absent(algorithm: Algorithm, choices: Sequence[LayerChoice]) -> bool:
 
     A map may name some for layers that the network does not have.
     """
+    open_ones = {*choice.FRAMEWORK_CHOICES}
+    if any(picked.used not in open_ones for picked in choices):
+        return False
     if isinstance(algorithm, str):
-        wanted = {algorithm}
-    else:
-        wanted = {picked.requested for picked in choices} or {*algorithm.values()}
-    used = {picked.used for picked in choices}
-    return not wanted <= {*choice.FRAMEWORK_CHOICES} and used <= {*choice.FRAMEWORK_CHOICES}
+        return algorithm not in open_ones
+    wanted = {picked.requested for picked in choices} or {*algorithm.values()}
+    return not wanted <= open_ones
 
 
 def joined(counted: Counter[str]) -> str | None:
@@ -250,9 +248,8 @@ def _share_of_time(
     times = [*means[0], *means[1]]
     met = [*as_asked, *(left_to_framework(algorithm, call.layer) for call in layers)]
     total = sum(times)
-    if not total:
-        return None
-    return 100 * sum(ms for ms, is_met in zip(times, met, strict=True) if is_met) / total
+    as_wanted = sum(ms for ms, is_met in zip(times, met, strict=True) if is_met)
+    return 100 * as_wanted / total if total else None
 
 
 def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
@@ -260,11 +257,15 @@ def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
     total = shapes.convolution_flops
     work = Counter[str]()
     for conv in missed:
-        work[f"{conv.operator} ({conv.layer})" if conv.layer else conv.operator] += conv.flops
+        name = f"{conv.operator} ({conv.layer})" if conv.layer else conv.operator
+        work[name] += conv.flops
     counted = all(conv.counted for conv in missed)
+    by_size = sorted(work.items(), key=lambda item: item[1] or total, reverse=True)
     shown = []
-    for name, flops in sorted(work.items(), key=lambda item: item[1] or total, reverse=True):
-        share = f"{100 * flops / total:.3g} %" if flops and counted else "unknown share"
+    for name, flops in by_size:
+        share = "unknown share"
+        if flops and counted:
+            share = f"{100 * flops / total:.3g} %"
         shown.append(f"{share} {name}")
     if len(shown) > _SHOWN:
         shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} more"]
@@ -276,8 +277,8 @@ def ran(picked: LayerChoice, proof: Evidence) -> str:
 
     The kernels of a backward call belong to two directions, so their names prove neither.
     """
-    is_open = picked.used in catalog.CHOOSING and not picked.backward
-    if is_open and proof.seen and proof.seen.computing:
+    chooses = picked.used in catalog.CHOOSING and not picked.backward
+    if chooses and proof.seen and proof.seen.computing:
         return recognise(proof.seen.kernels).name
     return picked.used
 

@@ -45,16 +45,23 @@ from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.sources import FACTORIES
 
-_LOOP: Final = 20_000  # about a millisecond of Python
-# 29 million multiply-adds an image: a millisecond of two CPU cores
+# About a millisecond of Python.
+_LOOP: Final = 20_000
+# 29 million multiply-adds an image: a millisecond of two CPU cores.
 _CHANNELS: Final = 32
 _SIDE: Final = 56
-_IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}  # so that a GPU is busy for some time, too
-_KNOWN: Final = 5  # earlier controls that a shift needs: fewer do not tell what is usual
-_KEPT: Final = 200  # they go out with each request
-_TASKS: Final = Path("/proc/self/task")
-_STEAL: Final = 8  # proc(5): cpu user nice system idle iowait irq softirq steal
-_USUAL: Final = 4 * 1.4826  # four standard deviations, by the median deviation
+# So that a GPU is busy for some time, too.
+_IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
+# Earlier controls that a shift needs: fewer do not tell what is usual.
+_KNOWN: Final = 5
+# They go out with each request to a worker, whose size stays small.
+_KEPT: Final = 200
+_STAT: Final = Path("/proc/stat")
+# Its fields by proc(5): cpu user nice system idle iowait irq softirq steal
+_BUSY: Final = (1, 2, 3, 6, 7)
+_STEAL: Final = 8
+# Four standard deviations; of normal times one is 1.4826 median deviations.
+_USUAL: Final = 4 * 1.4826
 
 
 class _Usage(NamedTuple):
@@ -95,22 +102,16 @@ class ControlCheck(PointCheck):
         """Run the control; look which switches of its point the network turned."""
         turned = switches.turned()
         set_back = switches.turned_by(map(network.point.axes.get, FACTORIES))
-        named = [*(f"{switch} (set back)" for switch in set_back), *turned]
+        named = [f"{switch} (set back)" for switch in set_back]
+        named += turned
         cells, flags = self.measured()
-        on_cpu = self.rig.device.type == "cpu"
-        return Finding(
-            cells=cells
-            | ControlCells(
-                threads=torch.get_num_threads(),
-                switches_turned="; ".join(named) or None,
-            ),
-            flags={
-                **flags,
-                SHARED_CPU: on_cpu and switches.shares_cpu(),
-                SWITCHED: bool(turned),
-                SWITCHED_BACK: bool(set_back),
-            },
+        cells |= ControlCells(
+            threads=torch.get_num_threads(), switches_turned="; ".join(named) or None
         )
+        flags[SHARED_CPU] = self.rig.device.type == "cpu" and switches.shares_cpu()
+        flags[SWITCHED] = bool(turned)
+        flags[SWITCHED_BACK] = bool(set_back)
+        return Finding(cells=cells, flags=flags)
 
     def measured(self) -> tuple[ControlCells, dict[Flag, bool]]:
         """Run the control; return what it tells, and what was taken away since `begin`."""
@@ -170,34 +171,25 @@ class ControlCheck(PointCheck):
 
 
 def _used() -> _Usage:
+    """Return what is counted until now; 0 for what is unknown, as without Linux."""
     stolen = 0.0
-    with suppress(OSError, IndexError, ValueError):
-        cells = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
-        stolen = int(cells[_STEAL]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
-    waited = sum(map(_waited, _TASKS.glob("*/schedstat")))
-    involuntary = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-    return _Usage(time.monotonic(), involuntary, stolen, waited, _busy())
-
-
-def _busy() -> float:
-    """Return the seconds that a CPU of this process worked, for whomever; 0 if unknown."""
-    with suppress(OSError, AttributeError, ValueError):
+    busy = 0.0
+    with suppress(OSError, AttributeError, IndexError, ValueError):
         own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-        ticks = 0
-        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
-            name, _, counted = line.partition(" ")
-            if name in own:
-                user, nice, system, _idle, _iowait, irq, softirq = map(int, counted.split()[:7])
-                ticks += user + nice + system + irq + softirq
-        return ticks / len(own) / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-def _waited(schedstat: Path) -> float:
-    """Return the seconds that a thread was ready without a CPU; 0 if it ended, or if unknown."""
-    with suppress(OSError, IndexError, ValueError):
-        return int(schedstat.read_text(encoding="ascii").split()[1]) / 1e9
-    return 0.0
+        a_second = os.sysconf("SC_CLK_TCK")
+        for line in _STAT.read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if fields[0] == "cpu":  # the sum of all
+                stolen = int(fields[_STEAL]) / a_second / (os.cpu_count() or 1)
+            if fields[0] in own:
+                busy += sum(int(fields[place]) for place in _BUSY) / a_second / len(own)
+    waited = 0.0
+    for schedstat in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError, IndexError, ValueError):  # the thread ended meanwhile
+            # ready, but without a CPU, in nanoseconds
+            waited += int(schedstat.read_text(encoding="ascii").split()[1]) / 1e9
+    involuntary = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    return _Usage(time.monotonic(), involuntary, stolen, waited, busy)
 
 
 def _host() -> tuple[float, float]:

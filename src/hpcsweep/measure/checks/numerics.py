@@ -35,7 +35,8 @@ from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.measure.rounding import Exactness
 
-_SHOWN: Final = 3  # messages in a row
+# Messages in a row; a table stays readable, and the layer rows have the figures of all.
+_SHOWN: Final = 3
 
 
 class NumericsCheck(PointCheck):
@@ -48,26 +49,28 @@ class NumericsCheck(PointCheck):
             return Finding(cells=NumericsCells(), flags={UNCHECKED: True})
         tf32 = point.axes["tf32"] and self.rig.device.type == "cuda"
         whole = point.measure["numerics"] == "layers"
-        calls, outputs = self._compare(network, choices, times, tf32=tf32, whole=whole)
-        verdicts = [*outputs, *calls]
-        return Finding(
-            cells=cells(calls, outputs),
-            flags={
-                INACCURATE: any(map(rounding.is_wrong, verdicts)),
-                PARTLY_CHECKED: any(map(rounding.is_partial, verdicts)),
-            },
-            layers=[
-                LayerNumerics(
-                    max_rel_error=call.error if whole else None, error_over_bound=call.excess
-                )
-                for call in calls
-            ],
-        )
+        calls = self._compare_calls(network, choices, tf32=tf32, whole=whole)
+        # Without dropout more can be compared; but in another mode torch would compile anew.
+        if network.learns and point.axes["compile"] == "none":
+            network.model.eval()
+        outputs = list[Exactness]()
+        if rounding.is_transformed(network, tf32=tf32):
+            outputs = rounding.of_pass(network, times, tf32=tf32)
+        swap.restore(network.model)
+        flags = {
+            INACCURATE: any(map(rounding.is_wrong, [*outputs, *calls])),
+            PARTLY_CHECKED: any(map(rounding.is_partial, [*outputs, *calls])),
+        }
+        layers = []
+        for call in calls:
+            error = call.error if whole else None  # else it may be that of another call
+            layers.append(LayerNumerics(max_rel_error=error, error_over_bound=call.excess))
+        return Finding(cells=cells(calls, outputs), flags=flags, layers=layers)
 
-    def _compare(
-        self, network: Network, choices: Choices, times: Times, *, tf32: bool, whole: bool
-    ) -> tuple[Sequence[Exactness], Sequence[Exactness]]:
-        """Compare the convolution calls of a pass, then the pass itself if it is transformed."""
+    def _compare_calls(
+        self, network: Network, choices: Choices, *, tf32: bool, whole: bool
+    ) -> list[Exactness]:
+        """Compare the convolution calls of one more pass."""
         model = network.model
         calls = Convolutions(choices.calls, tf32=tf32, whole=whole)
         # some layers of a training are called at random
@@ -78,21 +81,14 @@ class NumericsCheck(PointCheck):
                 network.forward(image)
         except Exception as error:  # noqa: BLE001 - the times are there, whatever it raises
             missing = rounding.why_not(error)
-        # Without dropout more can be compared; but in another mode torch would compile anew.
-        if network.learns and network.point.axes["compile"] == "none":
-            model.eval()
-        outputs = list[Exactness]()
-        if rounding.is_transformed(network, tf32=tf32):
-            outputs = rounding.of_pass(network, times, tf32=tf32)
-        swap.restore(model)
-        return calls.verdicts(missing), outputs
+        return calls.verdicts(missing)
 
 
 def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> NumericsCells:
     """Return the columns on all comparisons."""
     wrong = []
     partial = []
-    excess = None
+    excess: float | None = None
     for verdict in [*outputs, *calls]:
         if rounding.is_wrong(verdict):
             wrong.append(verdict)
@@ -134,19 +130,22 @@ class Convolutions:
 
     def compared(self, network: nn.Module) -> AbstractContextManager[None]:
         """Compare the calls of a pass in the block."""
-        layers = {choice.layer: network.get_submodule(choice.layer) for choice in self._choices}
+        plain = {}
         for i, choice in enumerate(self._choices):
-            if not is_plain(layers[choice.layer]):
+            layer = network.get_submodule(choice.layer)
+            if is_plain(layer):
+                plain[choice.layer] = layer
+            else:
                 self._verdicts[i] = Exactness(subject=choice.layer)
-        plain = [(name, layer) for name, layer in layers.items() if is_plain(layer)]
-        return parts.wrapped_layers(plain, self._comparing)
+        return parts.wrapped_layers([*plain.items()], self._comparing)
 
     def verdicts(self, missing: str | None) -> list[Exactness]:
         """Return a verdict for each choice; `missing` is the reason for calls that did not come."""
-        return [
-            self._verdicts.get(i, Exactness(subject=choice.layer, reason=missing))
-            for i, choice in enumerate(self._choices)
-        ]
+        found = []
+        for i, choice in enumerate(self._choices):
+            missed = Exactness(subject=choice.layer, reason=missing)
+            found.append(self._verdicts.get(i, missed))
+        return found
 
     def _comparing(
         self, name: str, layer: nn.Conv2d, forward: Callable[..., Tensor]
@@ -156,12 +155,15 @@ class Convolutions:
 
         def run(input: Tensor) -> Tensor:  # noqa: A002 - the framework's name
             output = forward(input)
-            called = None if shape.transformed(layer, input) else ConvShape.of(layer, input)
-            number = next((i for i in waiting if self._choices[i].shape == called), None)
-            if number is not None:
-                waiting.remove(number)
-                verdict = self._judge(layer, self._choices[number], input, output)
-                self._verdicts[number] = replace(verdict, subject=name)
+            if shape.transformed(layer, input):
+                return output
+            called = ConvShape.of(layer, input)
+            for number in waiting:
+                if self._choices[number].shape == called:
+                    waiting.remove(number)
+                    verdict = self._judge(layer, self._choices[number], input, output)
+                    self._verdicts[number] = replace(verdict, subject=name)
+                    break
             return output
 
         return run

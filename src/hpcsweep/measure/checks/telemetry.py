@@ -67,7 +67,8 @@ class TelemetryCheck(PointCheck):
 
     def settled(self, network: Network) -> None:
         """Look at the GPU before the work; passes that were timed before are a part of history."""
-        self._remember()
+        if self._looks:
+            self._remember()
         self._looks = []
         self._is_shared = False
         self.look()
@@ -81,16 +82,18 @@ class TelemetryCheck(PointCheck):
 
     def disturbed(self, median_ms: float) -> bool:
         """Say whether the GPU was throttled."""
-        is_throttled = self._flags()[THROTTLED]
-        if is_throttled:
-            self._first_ms = median_ms
-        return is_throttled
+        if not self._looks or not self._flags()[THROTTLED]:
+            return False
+        self._first_ms = median_ms
+        return True
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""
+        if not self._looks:
+            return Finding(cells=TelemetryCells())
         cells = self._cells() | TelemetryCells(throttled_median_ms=self._first_ms)
         found = Finding(cells=cells, flags=self._flags())
-        self._remember()
+        self._remember()  # after the flags, which compare this point with earlier ones
         return found
 
     def _remember(self) -> None:
@@ -98,9 +101,7 @@ class TelemetryCheck(PointCheck):
         self.history = max(self.history, self._free_mhz())
 
     def _cells(self) -> TelemetryCells:
-        if not self._looks:
-            return TelemetryCells()
-        after = self._looks[1:]
+        after = self._looks[1:]  # what a GPU does before the work is not the work's
         clocks = _known(look.clock_mhz for look in self._looks)
         temperatures = _known(look.temperature_c for look in self._looks)
         busy = _known(look.busy_pct for look in after)

@@ -25,7 +25,8 @@ from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError, first_line
 from hpcsweep.measure import model_builder
 
-_SECONDS: Final = 30.0  # without an answer of the network, which may drop all packets
+# Without an answer of the network, which may drop all packets.
+_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,15 @@ def open_cifar(name: str, size: int) -> tuple[Dataset[Any], Dataset[Any]]:
     from torchvision import transforms  # noqa: PLC0415 - two seconds that synthetic data don't need
 
     root = _root(name)
-    to_float = [
-        *([transforms.Resize(size)] if size != 32 else []),
-        transforms.ToTensor(),
-        transforms.Normalize(*CIFAR[name].scale),
-    ]
+    to_float = [transforms.ToTensor(), transforms.Normalize(*CIFAR[name].scale)]
+    if size != 32:  # that of the files
+        to_float.insert(0, transforms.Resize(size))
     augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+    augmented = transforms.Compose([*augment, *to_float])
     kind = _torchvision(name)
     try:
-        return (
-            kind(root, train=True, transform=transforms.Compose([*augment, *to_float])),
-            kind(root, train=False, transform=transforms.Compose(to_float)),
-        )
+        train = kind(root, train=True, transform=augmented)
+        return train, kind(root, train=False, transform=transforms.Compose(to_float))
     except (OSError, RuntimeError) as error:
         raise UsageError(
             f"dataset '{name}': a file in {_folder(name, root)} is missing or damaged "
@@ -138,8 +136,12 @@ def get_weights(wanted: Iterable[tuple[str, str]], home: Mapping[str, str]) -> N
     """
     _refuse_in_job("weights")
     urls = {model_builder.weights_url(*pair): pair for pair in wanted}
+    failed = []
     with _torch_home(home), _patient():
-        failed = list(filter(None, (_got(url, *pair) for url, pair in urls.items())))
+        for url, (model, name) in urls.items():
+            message = _got(url, model, name)
+            if message:
+                failed.append(message)
     if failed:
         advice = "without a network, copy the files from a machine that has one to these places"
         failed.append(f"{len(failed)} of {len(urls)} are missing; {advice}")
@@ -164,7 +166,8 @@ def _torch_home(home: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         os.environ.pop("TORCH_HOME", None)
-        os.environ.update({} if before is None else {"TORCH_HOME": before})
+        if before is not None:
+            os.environ["TORCH_HOME"] = before
 
 
 def _got(url: str, model: str, name: str) -> str:

@@ -16,7 +16,7 @@ a GPU a label out of range would be an assertion on the device, which ends the p
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -92,13 +92,18 @@ def words(error: BaseException) -> str:
 
 
 SYNTHETIC: Final = "synthetic"
-# of an epoch: as many as the default `iterations` times, so that one epoch is enough
+# Of an epoch: as many as the default `iterations` times, so that one epoch is enough.
 SYNTHETIC_STEPS: Final = 20
-SYNTHETIC_CLASSES: Final = 10  # as CIFAR-10 has
+# As CIFAR-10 has.
+SYNTHETIC_CLASSES: Final = 10
 SYNTHETIC_DATA: Final = "synthetic_data"
-_CIFAR_IMAGES: Final = (50_000, 10_000)  # for training and for validation, as published
-_VALIDATION_SHARE: Final = 5  # training images for each validation image
-_POOL_BYTES: Final = 256 << 20  # distinct synthetic images; they repeat beyond that
+# For training and for validation, as published.
+_CIFAR_IMAGES: Final = (50_000, 10_000)
+# Training batches for each of validation, as in CIFAR.
+_VALIDATION_SHARE: Final = 5
+# Of distinct synthetic images, which repeat beyond that: more than a cache holds, less than a small
+# job has.
+_POOL_BYTES: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -109,9 +114,8 @@ class Data:
     train: DataLoader[Any]
     val: DataLoader[Any]
     num_classes: int
-    order: list[
-        tuple[int, int]
-    ]  # epoch and index of each image of an epoch; the sampler of `train`
+    # epoch and index of each image of an epoch; the sampler of `train`
+    order: list[tuple[int, int]]
     seed: int
     flags: tuple[str, ...] = ()  # for the rows of points that use it
 
@@ -130,9 +134,8 @@ class Data:
     def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the batches of an epoch (from 0): the first of a shuffle by seed and epoch."""
         seed = self.seed * 1_000_003 + number
-        shuffled = torch.randperm(
-            len(self.train.dataset), generator=torch.Generator().manual_seed(seed)
-        )
+        generator = torch.Generator().manual_seed(seed)
+        shuffled = torch.randperm(len(self.train.dataset), generator=generator)
         self.order[:] = [(number, index) for index in shuffled[: len(self.order)].tolist()]
         self.train.generator.manual_seed(seed)  # the workers' seed
         return iter(self.train)
@@ -249,31 +252,26 @@ def loaders(
         "worker_init_fn": _end_with_the_training,
     }
     order = [(0, 0)] * (steps * batch)
-    return Data(
-        name,
-        # own generators, so that loading does not change other random numbers
-        DataLoader(
-            Seeded(train, axes["seed"]), sampler=order, generator=torch.Generator(), **common
-        ),
-        DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
-        num_classes,
-        order,
-        axes["seed"],
-    )
+    seeded = Seeded(train, axes["seed"])
+    # own generators, so that loading does not change other random numbers
+    first = DataLoader(seeded, sampler=order, generator=torch.Generator(), **common)
+    second = DataLoader(val, shuffle=False, generator=torch.Generator(), **common)
+    return Data(name, first, second, num_classes, order, axes["seed"])
 
 
 def _synthetic(point: Point) -> Data:
     axes = point.axes
     steps = axes["steps_per_epoch"] or SYNTHETIC_STEPS
-    batches = (steps, max(1, steps // _VALIDATION_SHARE))
-    images = [count * axes["batch_size"] for count in batches]
+    batch = axes["batch_size"]
+    images = (steps * batch, max(1, steps // _VALIDATION_SHARE) * batch)
     return _drawn(point, images, axes["num_classes"] or SYNTHETIC_CLASSES)
 
 
-def _drawn(point: Point, images: Sequence[int], classes: int) -> Data:
+def _drawn(point: Point, images: tuple[int, int], classes: int) -> Data:
     """Return random images, so many for training and for validation."""
-    seed = 2 * point.axes["seed"]
-    train, val = (Synthetic(point, count, classes, seed + n) for n, count in enumerate(images))
+    seed = 2 * point.axes["seed"]  # the next one is that of no other point's training images
+    train = Synthetic(point, images[0], classes, seed)
+    val = Synthetic(point, images[1], classes, seed + 1)
     return loaders(point, train, val, classes, SYNTHETIC)
 
 

@@ -27,8 +27,10 @@ _SLOWDOWN: Final = 0x8
 _HOT: Final = 0x40
 # amdgpu_smu.h, SMU_THROTTLER_*: limits of power and current, heat, what else slows a GPU down
 _AMD_STATUS: Final = ((0xFFFF_FFFF, POWER_CAP), (0xFFFF << 32, _HOT), (0xFFFF << 48, _SLOWDOWN))
-_UNTOLD: Final = (1 << 64) - 1  # what AMD's library writes in place of a status that there is not
-_MOST_W: Final = 10_000  # no GPU has a higher limit
+# What AMD's library writes in place of a status that there is not.
+_UNTOLD: Final = (1 << 64) - 1
+# No GPU has a higher limit: beyond it the figure is in microwatts, as some versions tell it.
+_MOST_W: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,8 @@ class _Nvml:
         self._handle = handle
         self._own = own_pids
         mig = self._ask("nvmlDeviceGetMigMode")
-        self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
+        # then this point has a slice, and NVML tells of the whole
+        self._is_divided = bool(mig and mig[0])
 
     def is_of(self, uuid: str | None) -> bool:
         """Say whether this is the GPU of a UUID, as far as both are told."""
@@ -89,15 +92,19 @@ class _Nvml:
         rates = None if self._is_divided else self._ask("nvmlDeviceGetUtilizationRates")
         watts = None if self._is_divided else self._ask("nvmlDeviceGetPowerUsage")
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        usual = self._ask("nvmlDeviceGetApplicationsClock", nvml.NVML_CLOCK_SM)
+        most = self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)
         return Reading(
             clock_mhz=self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) or None,
-            usual_mhz=self._ask("nvmlDeviceGetApplicationsClock", nvml.NVML_CLOCK_SM)
-            or self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            usual_mhz=usual or most,
             temperature_c=self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
             busy_pct=rates.gpu if rates is not None else None,
             power_w=watts / 1000 if watts else None,
             power_limit_w=limit / 1000 if limit else None,
-            reasons=self._reasons(),
+            reasons=self._ask_first(
+                "nvmlDeviceGetCurrentClocksEventReasons",
+                "nvmlDeviceGetCurrentClocksThrottleReasons",  # all that a driver before 535 has
+            ),
         )
 
     def energy_j(self) -> float | None:
@@ -128,9 +135,13 @@ class _Nvml:
         most = self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)
         ecc = self._ask("nvmlDeviceGetEccMode")
         mig = self._ask("nvmlDeviceGetMigMode")
+        try:
+            version = nvml.nvmlSystemGetDriverVersion()
+        except Exception:  # noqa: BLE001 - of any class, as the module says
+            version = None
         return {
             "uuid": _text(self._ask("nvmlDeviceGetUUID")),
-            "driver_version": _text(self._call("nvmlSystemGetDriverVersion")),
+            "driver_version": _text(version),
             "sm_clock_default_mhz": default or most,
             "sm_clock_max_mhz": most,
             "ecc": bool(ecc[0]) if ecc else None,
@@ -140,25 +151,18 @@ class _Nvml:
             "power_limit_default_mw": self._ask("nvmlDeviceGetPowerManagementDefaultLimit"),
         }
 
-    def _reasons(self) -> int | None:
-        value = self._ask_first(
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",  # all that a driver before 535 has
-        )
-        return None if value is None else int(value)
-
     def _ask_first(self, *names: str) -> Any:  # noqa: ANN401
         """Return the first value that one of several functions of the same meaning tells."""
-        values = (self._ask(name) for name in names)
-        return next((value for value in values if value is not None), None)
+        for name in names:
+            value = self._ask(name)
+            if value is not None:
+                return value
+        return None
 
     def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - NVML returns many types
         """Return NVML's value about the GPU; None without one."""
-        return self._call(name, self._handle, *arguments)
-
-    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
         try:
-            return getattr(self._nvml, name)(*arguments)
+            return getattr(self._nvml, name)(self._handle, *arguments)
         except Exception:  # noqa: BLE001 - of any class, as the module says
             return None
 
@@ -180,6 +184,8 @@ class _Amd:
         clock = self._ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX)
         busy = _number(self._ask("amdsmi_get_gpu_activity").get("gfx_activity"))
         limit = _number(self._ask("amdsmi_get_power_cap_info").get("power_cap")) or 0
+        if limit > _MOST_W:
+            limit /= 1e6
         hottest = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         return Reading(
             clock_mhz=_number(clock.get("clk")) or None,
@@ -187,8 +193,7 @@ class _Amd:
             temperature_c=self._ask("amdsmi_get_temp_metric", *hottest) or None,
             busy_pct=busy,
             power_w=self._watts(self._die) or None,
-            # some versions tell microwatts
-            power_limit_w=(limit / 1e6 if limit > _MOST_W else limit) or None,
+            power_limit_w=limit or None,
             reasons=self._reasons(IDLE if busy == 0 else 0),
             of_board=any(self._watts(die) == 0 for die in self._next),
         )
@@ -210,10 +215,14 @@ class _Amd:
         }
 
     def _watts(self, die: Any) -> float | None:  # noqa: ANN401
-        told = self._ask("amdsmi_get_power_info", die=die)
-        names = "current_socket_power", "average_socket_power"  # MI300 has the one, MI250 the other
-        numbers = [_number(told.get(name)) for name in names]
-        return max((number for number in numbers if number is not None), default=None)
+        info = self._ask("amdsmi_get_power_info", die=die)
+        watts = []
+        # MI300 has the one, MI250 the other
+        for name in ("current_socket_power", "average_socket_power"):
+            number = _number(info.get(name))
+            if number is not None:
+                watts.append(number)
+        return max(watts, default=None)
 
     def _reasons(self, idle: int) -> int | None:
         # not by the package's own function: its newer versions tell only whether some bit is set
@@ -260,13 +269,13 @@ def nvml(
             "needs NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         ) from error
     refusal = ""
-    for name, by in (
-        ("nvmlDeviceGetHandleByUUID", uuid.encode() if uuid else None),
-        ("nvmlDeviceGetHandleByPciBusId", f"{bus}0".encode() if bus else None),
-        ("nvmlDeviceGetHandleByIndex", index),
-    ):
-        if by is None:
-            continue
+    ways: list[tuple[str, bytes | int]] = []
+    if uuid:
+        ways.append(("nvmlDeviceGetHandleByUUID", uuid.encode()))
+    if bus:
+        ways.append(("nvmlDeviceGetHandleByPciBusId", f"{bus}0".encode()))
+    ways.append(("nvmlDeviceGetHandleByIndex", index))
+    for name, by in ways:
         try:
             found = _Nvml(module, getattr(module, name)(by), own_pids)
         except Exception as error:  # noqa: BLE001 - of any class, as the module says
@@ -287,22 +296,21 @@ def amdsmi(module: Any, bus: str) -> Driver:  # noqa: ANN401
     Raises:
         NoDriver: amdsmi does not answer, or knows no such die.
     """
-    dies = _amd_dies(module)
-    places = [number for number, (_, own) in enumerate(dies) if bus and own.startswith(bus)]
-    places += [0] if len(dies) == 1 else []
-    if not places:
-        raise NoDriver(f"amdsmi knows no GPU at PCI bus '{bus}'")
-    return _Amd(module, [die for die, _ in dies], places[0])
+    dies, buses = _amd_dies(module)
+    for place, own in enumerate(buses):
+        if len(dies) == 1 or (bus and own.startswith(bus)):
+            return _Amd(module, dies, place)
+    raise NoDriver(f"amdsmi knows no GPU at PCI bus '{bus}'")
 
 
-def _amd_dies(module: Any) -> list[tuple[Any, str]]:  # noqa: ANN401
-    """Return the dies that `amdsmi` knows, with their PCI buses; raise `NoDriver` if none."""
+def _amd_dies(module: Any) -> tuple[list[Any], list[str]]:  # noqa: ANN401
+    """Return the dies that `amdsmi` knows, and their PCI buses; raise `NoDriver` if none."""
     if module is None:
         raise NoDriver("this Python finds no amdsmi, which ROCm brings")
     try:
         module.amdsmi_init()
         dies = module.amdsmi_get_processor_handles()
-        return [(die, module.amdsmi_get_gpu_device_bdf(die)) for die in dies]
+        return dies, [module.amdsmi_get_gpu_device_bdf(die) for die in dies]
     except Exception as error:
         raise NoDriver(f"amdsmi does not answer: {first_line(error)}") from error
 
@@ -316,10 +324,9 @@ def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Dr
     try:
         return nvml(_imported("pynvml"), uuid, index, own_pids, bus)
     except NoDriver:
-        module = _imported("amdsmi")
-        if module is None and not environment.AMD_DRIVER.exists():
+        if not _may_be_amd():
             raise
-    return amdsmi(module, bus)
+    return amdsmi(_imported("amdsmi"), bus)
 
 
 def lacking() -> str:
@@ -327,16 +334,17 @@ def lacking() -> str:
     try:
         nvml(_imported("pynvml"), None, 0, frozenset())
     except NoDriver as of_nvidia:
-        module = _imported("amdsmi")
-        if module is None and not environment.AMD_DRIVER.exists():
+        if not _may_be_amd():
             return str(of_nvidia)
-    else:
-        return ""
-    try:
-        _amd_dies(module)
-    except NoDriver as of_amd:
-        return str(of_amd)
+        try:
+            _amd_dies(_imported("amdsmi"))
+        except NoDriver as of_amd:
+            return str(of_amd)
     return ""
+
+
+def _may_be_amd() -> bool:
+    return environment.AMD_DRIVER.exists() or _imported("amdsmi") is not None
 
 
 def _imported(name: str) -> Any:  # noqa: ANN401

@@ -25,12 +25,14 @@ from hpcsweep.measure.machine import drivers, rig
 from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.measure.machine.rig import Device
 
-_NEIGHBOUR_SECONDS: Final = 10.0  # a killed worker may stay on the GPU for some seconds
+# A killed worker may stay on the GPU for some seconds.
+_NEIGHBOUR_SECONDS: Final = 10.0
 _FULL: Final = "out of memory"
 _BUSY: Final = "busy or unavailable"  # cudaErrorDevicesUnavailable
 # cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction (HIP's word for the same)
 _NO_CODE: Final = ("no kernel image", "invalid device function")
-_VERSION: Final = re.compile(r"\((\d+), (\d+), (\d+)\)")  # as torch writes those of cuDNN
+# As torch writes versions of cuDNN.
+_VERSION: Final = re.compile(r"\((\d+), (\d+), (\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ def device_for(run: Mapping[str, Any]) -> Device:
     Raises:
         Refused: it is missing, another one, too small, or this torch cannot use it.
     """
-    kind = str(run.get("gpu")) if run.get("gpu") in {"cpu", "mps"} else "cuda"
+    gpu = str(run.get("gpu"))
+    kind = gpu if gpu in {"cpu", "mps"} else "cuda"
     if kind == "cuda":
-        _need_cuda(str(run.get("gpu")))
+        _need_cuda(gpu)
     if kind == "mps" and not torch.backends.mps.is_available():
         raise Refused("this torch finds no Metal GPU; submit with a profile whose gpu is cpu")
     device = rig.current_device(kind)
@@ -59,7 +62,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
     check_slice(device.name, pattern)
     if kind == "cuda":
         if not pattern:
-            check_label(device.name, str(run.get("gpu")))
+            check_label(device.name, gpu)
         _check_memory(device, run.get("min_memory_gb"))
         check_usable(device)
     return device
@@ -116,8 +119,9 @@ def check_neighbours(driver: Driver, sleep: Callable[[float], object] = time.sle
     waited = 0.0
     while others := driver.others():
         if waited >= _NEIGHBOUR_SECONDS:
+            pids = ", ".join(map(str, others))
             raise Refused(
-                f"another process is on this GPU (pid {', '.join(map(str, others))}): ask for the "
+                f"another process is on this GPU (pid {pids}): ask for the "
                 "GPU exclusively (gres), or submit with --workers 1"
             )
         sleep(1.0)
@@ -263,7 +267,7 @@ def report() -> dict[str, Any]:
     import torchvision  # noqa: F401, PLC0415 - fails if it does not fit torch's release
 
     library = wrong_library()
-    facts = {
+    facts: dict[str, Any] = {
         "threads": torch.get_num_threads(),
         "mkldnn": torch.backends.mkldnn.is_available(),
         "cudnn": torch.backends.cudnn.version(),  # after the question above it raises no more
@@ -272,20 +276,18 @@ def report() -> dict[str, Any]:
         "do": library.remedy if library else "",
         "lacking": "",
     }
-    return facts | (_gpu_report() if torch.cuda.is_available() and not library else {})
-
-
-def _gpu_report() -> dict[str, str]:
+    if library or not torch.cuda.is_available():
+        return facts
     device = rig.current_device("cuda")
     code = " ".join(torch.cuda.get_arch_list())
+    facts["gpu"] = f"{device.name} ({chip(device)}), code for {code}"
     wrong = problem(device)
-    facts = {"gpu": f"{device.name} ({chip(device)}), code for {code}"}
     if wrong:
         return facts | {"refused": wrong.what, "do": wrong.remedy}
     try:
         driver_of(device)
     except NoDriver as error:
-        return facts | {"lacking": str(error)}
+        facts["lacking"] = str(error)
     return facts
 
 

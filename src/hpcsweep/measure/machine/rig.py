@@ -25,7 +25,8 @@ from hpcsweep.measure import caches
 from hpcsweep.measure.machine.drivers import Driver
 from hpcsweep.measure.timing import clocks
 
-SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
+# In the names of slices: NVIDIA H200 MIG 1g.18gb.
+SLICE: Final = "MIG"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class MemoryWatch:
 
     def reset(self) -> None:
         """Begin a point: reset the kernel's high-water mark, where that is allowed."""
-        gc.collect()  # what the point before left in reference cycles, such as its images
+        # what the point before left in reference cycles, such as its images
+        gc.collect()
         with suppress(AttributeError):  # the C library is not glibc
             ctypes.CDLL(None).malloc_trim(0)  # gives back what a larger point used and freed
         try:

@@ -28,19 +28,33 @@ from torch.cuda import Event
 from hpcsweep.measure.operations import not_captured
 from hpcsweep.measure.timing import loop, stats
 
-_MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
-_LEAST_DELAY_MS: Final = 0.05  # a margin of its own for short passes, which one interruption delays
-_MOST_DELAY_MS: Final = 100.0  # the host then falls behind, and the pass counts as starved
-_SURE: Final = 0.9  # of the shortest pass before: how long the next one keeps the device busy
-_CALIBRATION_CYCLES: Final = 20_000_000  # ten milliseconds at 2 GHz
-_MOST_OVER_MEASURED: Final = 20.0  # idle GPUs run at a twentieth of their highest clock or more
-_STARVED: Final = 0.05  # of the pass: starved if less work is left when the host is done
-_TELLING_MS: Final = 0.5  # a shorter delay does not show the clock: its launch is a part of it
-_AHEAD_MS: Final = 0.02  # on an empty queue an event completes within microseconds
-CALIBRATING: Final = 3  # passes, whose median counts: one that waits for memory is none of theirs
-_CAPTURE_WARM_UPS: Final = 3  # as in torch's notes on CUDA graphs
-_FLOOR_PAIRS: Final = 50  # their median counts
-_FLOOR_DELAY_MS: Final = 2.0  # the host records all of them meanwhile
+# The delay over the host's time to issue a pass: more of it waits longer, less starves a pass that
+# is issued more slowly than those before.
+_MARGIN: Final = 1.25
+# A margin of its own for short passes, which one interruption delays.
+_LEAST_DELAY_MS: Final = 0.05
+# The host then falls behind, and the pass counts as starved.
+_MOST_DELAY_MS: Final = 100.0
+# Of the shortest pass before: how long the next one keeps the device busy.
+_SURE: Final = 0.9
+# Ten milliseconds at 2 GHz.
+_CALIBRATION_CYCLES: Final = 20_000_000
+# Idle GPUs run at a twentieth of their highest clock or more.
+_MOST_OVER_MEASURED: Final = 20.0
+# Of the pass: starved if less work is left when the host is done.
+_STARVED: Final = 0.05
+# A shorter delay does not show the clock: its launch is a part of it.
+_TELLING_MS: Final = 0.5
+# On an empty queue an event completes within microseconds.
+_AHEAD_MS: Final = 0.02
+# Passes, whose median counts: one that waits for memory is none of theirs.
+CALIBRATING: Final = 3
+# As in torch's notes on CUDA graphs.
+_CAPTURE_WARM_UPS: Final = 3
+# Their median counts.
+_FLOOR_PAIRS: Final = 50
+# The host records all of them meanwhile.
+_FLOOR_DELAY_MS: Final = 2.0
 
 
 def nothing() -> None:

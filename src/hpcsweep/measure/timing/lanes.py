@@ -36,9 +36,12 @@ from hpcsweep.measure.timing.loop import Lane
 
 # Tried in turn, until the queue holds the launches of a pass and the events of one part.
 _PARTS: Final = (1, 2, 4, 8)
-_TRIAL: Final = 2  # passes, each of which must starve: one alone may by chance
-_TRIES: Final = 4  # to time passes while torch compiles nothing
-_WATCHED: Final = 32  # layers of the clean pass with events: few beside a thousand launches
+# Passes, each of which must starve: one alone may by chance.
+_TRIAL: Final = 2
+# To time passes while torch compiles nothing. What compiles in the last one, too, is flagged.
+_TRIES: Final = 4
+# Layers of the clean pass with events: few beside a thousand launches.
+_WATCHED: Final = 32
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,9 @@ class Lanes:
         starved = any(lane.clock is not None and lane.clock.mostly_starved for lane in self.layers)
         parts = [(lane.places, lane.timer.timed()) for lane in self.layers]
         timed = layer_timer.joined(parts, starved=starved)
-        return layer_timer.completed(timed, self.calls, self.untimed) if self.untimed else timed
+        if self.untimed:
+            return layer_timer.completed(timed, self.calls, self.untimed)
+        return timed
 
     def pass_times(self, times: Sequence[Sequence[float]]) -> list[float]:
         """Return the times of layer passes, given those of all lanes: means over the parts."""
@@ -171,11 +176,9 @@ class LaneWork:
 def make_lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
     """Return the lanes for a device; without layer lanes if layers cannot be timed."""
     untimed = compilations.layers_inside(work.model, [*work.calls, *work.watched])
-    outside = work
-    if untimed:
-        calls = [call for call in work.calls if call.layer not in untimed]
-        watched = [call for call in work.watched if call.layer not in untimed]
-        outside = replace(work, calls=calls, watched=watched)
+    calls = [call for call in work.calls if call.layer not in untimed]
+    watched = [call for call in work.watched if call.layer not in untimed]
+    outside = replace(work, calls=calls, watched=watched)
     if device.type != "cuda":
         lanes = _on_host(device, outside)
     elif launch == "graph":

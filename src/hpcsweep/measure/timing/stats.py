@@ -21,11 +21,15 @@ from hpcsweep.catalog.row_records import LayerCells, TimeCells
 # from lane to lane costs about as much as a short pass.
 BLOCK_MOST: Final = 10
 _BLOCK_MS: Final = 100.0
+# Times below which a percentile would be the last one or two of the sample.
+_FOR_5_PCT: Final = 20
+_FOR_1_PCT: Final = 100
 # Stretches of a run. Of 6 independent ones the lowest and the highest enclose the median with 97 %,
 # of 8 with 99 %; more would be shorter than what drifts (docs/measuring_reasons.md: coverage).
 _BATCHES: Final = 8
 _FEWEST_BATCHES: Final = 6
-_LEAST_RATIO: Final = 1.0  # chance alone goes below with 8 stretches in one run of fifteen
+# Chance alone goes below with 8 stretches in one run of fifteen.
+_LEAST_RATIO: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,9 @@ class Summary:
     def flags(self) -> list[str]:
         """Return the flags by the times alone: few samples, noise."""
         spread = self.iqr_rel or 0.0
-        flags = ["few_samples"] if self.n < LIMITS["few_samples"] else []
+        flags = []
+        if self.n < LIMITS["few_samples"]:
+            flags.append("few_samples")
         if spread > LIMITS["very_noisy"] / 100:
             flags.append("very_noisy")
         elif spread > LIMITS["noisy"] / 100:
@@ -118,17 +124,20 @@ def summarise(times: Sequence[float]) -> Summary:
     n = len(ordered)
     middle = _quantile(ordered, 0.5)
     mean = math.fsum(ordered) / n
+    std = None
+    if n > 1:
+        std = math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1))
     return Summary(
         n=n,
         mean=mean,
-        std=math.sqrt(math.fsum((x - mean) ** 2 for x in ordered) / (n - 1)) if n > 1 else None,
+        std=std,
         min=ordered[0],
-        p5=_quantile(ordered, 0.05) if n >= 20 else None,
+        p5=_quantile(ordered, 0.05) if n >= _FOR_5_PCT else None,
         q1=_quantile(ordered, 0.25),
         median=middle,
         q3=_quantile(ordered, 0.75),
-        p95=_quantile(ordered, 0.95) if n >= 20 else None,
-        p99=_quantile(ordered, 0.99) if n >= 100 else None,
+        p95=_quantile(ordered, 0.95) if n >= _FOR_5_PCT else None,
+        p99=_quantile(ordered, 0.99) if n >= _FOR_1_PCT else None,
         max=ordered[-1],
         ci95=_interval(times, ordered, middle),
     )

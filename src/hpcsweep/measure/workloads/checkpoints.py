@@ -25,8 +25,10 @@ from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.workloads.trainer import Result, Trainer, TrainingHistory
 from hpcsweep.point import Point
 
-FORMAT: Final = 1  # another one is told, and not read
-AUTOMATIC_SECONDS: Final = 60.0  # of training are lost at most, and an epoch
+# Another one is told, and not read.
+FORMAT: Final = 1
+# So much of a training is lost at most, and an epoch.
+AUTOMATIC_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -54,17 +56,13 @@ class Checkpoints:
         named = self.point.measure["resume_from"]
         if named:
             path = sources.file(named)
-            state = _read(path)
-            if state["trainer"]["epoch"] >= self.point.axes["epochs"]:
-                done = state["trainer"]["epoch"]
+            done = self._load(path)
+            if done >= self.point.axes["epochs"]:
                 raise UsageError(f"{path}: has {done} epochs already; nothing is left to train")
-            self._load(path, state)
             return
         for path in self._earlier():
             try:
-                state = _read(path)
-                if state["trainer"]["epoch"] < self.point.axes["epochs"]:
-                    self._load(path, state)
+                self._load(path)
             except UsageError as error:  # noqa: PERF203 - there are few
                 print(f"not resumed: {error}", file=sys.stderr)  # noqa: T201 - the attempt's log
             else:
@@ -77,6 +75,7 @@ class Checkpoints:
         if self.folder is None or not (every or old):
             return
         state = self._state()
+        # first, since a job that ends now resumes from it
         self._save("last", state)
         if not every:
             return
@@ -108,8 +107,16 @@ class Checkpoints:
             "best": max((result.accuracy for result in history.validated), default=None),
         }
 
-    def _load(self, path: Path, state: dict[str, Any]) -> None:
-        """Restore a state completely; `UsageError`, and no change, if it does not fit."""
+    def _load(self, path: Path) -> int:
+        """Restore a state completely, unless it is a finished training; return its epochs.
+
+        `UsageError`, and no change, if it cannot be read or does not fit.
+        """
+        state = _read(path)
+        done = int(state["trainer"]["epoch"])
+        if done >= self.point.axes["epochs"]:
+            return done
+        # of a state that fits only in part nothing may remain
         before = self.trainer.state_dict()
         try:
             learned = [Result(**result) for result in state["learned"]]
@@ -123,7 +130,8 @@ class Checkpoints:
         self.history.learned = learned
         self.history.validated = validated
         self.history.before = at_first
-        self.resumed = self.trainer.epoch
+        self.resumed = done
+        return done
 
     def _earlier(self) -> list[Path]:
         """Return this point's last checkpoints, of any attempt and submission, newest first."""

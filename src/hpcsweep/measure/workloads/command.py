@@ -30,10 +30,13 @@ from hpcsweep.point import Point
 from hpcsweep.spec import template
 from hpcsweep.text import number_in
 
-_MOST_OUTPUT: Final = 1 << 24  # bytes of the output that are read, from its end
-_MOST_WORDS: Final = 400  # characters of a last line: in a cell, and on the screen
+# Bytes of the output that are read, from its end: results are there, and a log may have gigabytes.
+_MOST_OUTPUT: Final = 1 << 24
+# Characters of a last line: in a cell, and on the screen.
+_MOST_WORDS: Final = 400
 _NAME: Final = re.compile(r"\w[\w .:/%()@-]*")
-_KILLED: Final = 128 + signal.SIGKILL  # what a shell says of a program that was killed
+# What a shell says of a program that was killed.
+_KILLED: Final = 128 + signal.SIGKILL
 # last words of torch, C++ and Python, CUDA and HIP, JAX, and Slurm
 _NO_MEMORY: Final = re.compile(
     r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|\bMemoryError\b"
@@ -86,7 +89,14 @@ class Command(Noop):
         killed = _kernel_kills()
         log = os.fstat(1).st_size
         began = time.perf_counter_ns()
-        code = self._run(words)
+        code = subprocess.run(
+            words,
+            cwd=self._folder,
+            env={**os.environ, "PATH": environment.programs()},
+            stdin=subprocess.DEVNULL,
+            preexec_fn=_heed_signals,
+            check=False,
+        ).returncode
         ms = (time.perf_counter_ns() - began) / 1e6
         text = _output(log)
         with suppress(OSError):
@@ -104,16 +114,6 @@ class Command(Noop):
         )
         return Measurement(row_of(once(ms), outcome), [], [ms], timed_s=ms / 1000)
 
-    def _run(self, words: list[str]) -> int:
-        return subprocess.run(
-            words,
-            cwd=self._folder,
-            env={**os.environ, "PATH": environment.programs()},
-            stdin=subprocess.DEVNULL,
-            preexec_fn=_heed_signals,
-            check=False,
-        ).returncode
-
 
 def _heed_signals() -> None:
     """Let a command end by what its worker ignores, since what is ignored would stay so."""
@@ -122,6 +122,7 @@ def _heed_signals() -> None:
 
 
 def _state(file: Path | None) -> tuple[int, ...] | None:
+    """Return what changes if a file is written; None without one."""
     with suppress(OSError):
         if file:
             found = file.stat()
@@ -167,7 +168,9 @@ def _fail(code: int, text: str, *, by_kernel: bool) -> NoReturn:
 def _results(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[str, Any]:
     """Return what the command said, by its own names, or by those that the sweep gives."""
     said = _said(wanted, text, file)
-    columns = wanted.get("columns") or dict(zip(said, said, strict=True))
+    columns = wanted.get("columns")
+    if not columns:
+        return said
     missing = [name for name in columns.values() if name not in said]
     if missing:
         raise NoResults(f"there is no {', '.join(missing)} among {', '.join(said)}")
@@ -187,8 +190,8 @@ def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[st
         if "csv" in wanted:
             rows = csv.reader(lines)
             names = [name.strip() for name in next(rows, ())]
-            *_, cells = ([], *filter(None, rows))
-            row = _numbers(dict(zip_longest(names, cells))) if cells else {}
+            filled = [cells for cells in rows if cells]
+            row = _numbers(dict(zip_longest(names, filled[-1]))) if filled else {}
         else:
             row = json.load(lines)
     if not row or not isinstance(row, dict):
@@ -210,9 +213,9 @@ def _numbers(texts: Mapping[str, str | None]) -> dict[str, Any]:
 
 def _last_object(text: str) -> dict[str, Any]:
     for line in reversed(re.split(r"[\r\n]+", text)):
-        with suppress(ValueError, RecursionError):
-            found = json.loads(line) if line.lstrip().startswith("{") else None
-            if isinstance(found, dict):
+        if line.lstrip().startswith("{"):
+            with suppress(ValueError, RecursionError):
+                found: dict[str, Any] = json.loads(line)
                 return found
     raise NoResults("no line of its output is a JSON object")
 

@@ -31,7 +31,8 @@ from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes
 from hpcsweep.measure.timing.loop import Collected
 from hpcsweep.point import Point
 
-_NUMBERS: Final = 1000  # of an image; to compare them all would take as long as a small pass
+# Of an image; to compare them all would take as long as a small pass.
+_NUMBERS: Final = 1000
 
 
 class Inference:
@@ -73,9 +74,10 @@ class Inference:
         load = os.getloadavg()[0]
         model = self._network(point)
         device = self._rig.device.torch_device
-        state = point.axes["cache_state"]
-        count = caches.input_count(state, device, model_builder.input_bytes(point))
-        images = caches.inputs_in_turn(partial(model_builder.make_inputs, point, device), count)
+        draw = partial(model_builder.make_inputs, point, device)
+        bytes_each = model_builder.input_bytes(point)
+        count = caches.input_count(point.axes["cache_state"], device, bytes_each)
+        images = caches.inputs_in_turn(draw, count)
         shapes = self._shapes.get(_images_of(point))
         if shapes is None:
             with model_builder.seeded(point):  # the first pass may draw layers
@@ -84,10 +86,11 @@ class Inference:
             point=point,
             rig=self._rig,
             model=model,
-            held=Held(model),  # as its first pass left it: that may make and replace layers
+            # as its first pass left it: that may make and replace layers
+            held=Held(model),
             shapes=shapes,
             load=load,
-            run=Pass(model, images, partial(model_builder.make_inputs, point, device)),
+            run=Pass(model, images, draw),
         )
 
     def forget(self) -> None:
@@ -98,13 +101,13 @@ class Inference:
     def _network(self, point: Point) -> nn.Module:
         """Build the network, or reuse the previous point's; memory never holds two."""
         key = model_builder.ModelKey.of(point)
-        others = (shapes for images, shapes in self._shapes.items() if images != _images_of(point))
-        if any(shapes.late for shapes in others):  # its layers may fit those images alone
-            self._models.drop()
+        for images, shapes in self._shapes.items():
+            if shapes.late and images != _images_of(point):
+                self._models.drop()  # its layers may fit those images alone
         if not self._models.keep_only(key):
             self._shapes.clear()
+            # before `settle`, which exempts what is loaded from collections
             if ":" not in point.axes["model"]:
-                # before `settle`, which exempts it from collections
                 model_builder.torchvision_models()
             model_builder.settle()
         model = self._models.get(key)
@@ -140,6 +143,7 @@ class Pass:
     def first(self) -> None:
         """Run on the next input, and see what the network returns."""
         output = self()
+        # such a tensor computes when it is asked for numbers
         self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(output))
 
     def preparation(self, flush: Callable[[], object]) -> Callable[[], object]:
@@ -216,13 +220,9 @@ class InferencePasses:
             network.rig.wait()
             self._first_ms = (time.perf_counter_ns() - begin) / 1e6
         calls = network.shapes.calls
-        todo = LaneWork(
-            network.model,
-            network.run,
-            network.run.preparation(caches.preparation(axes["cache_state"], device)),
-            calls if self._settings["layers"] is True else (),
-            calls,
-        )
+        timed = calls if self._settings["layers"] is True else ()
+        prepare = network.run.preparation(caches.preparation(axes["cache_state"], device))
+        todo = LaneWork(network.model, network.run, prepare, timed, watched=calls)
         lanes = make_lanes(device, axes["launch"], todo)
         self._warmup_n = 1 + lanes.warm_up(self._settings)
         self.lanes = lanes.settled(self._warmup_n)
@@ -257,10 +257,11 @@ class InferencePasses:
             network.rig.device,
             tensor_cores=self._choices.may_use_tensor_cores or bool(network.shapes.outside),
         )
-        raised = {
-            "layers_uncaptured": lanes.uncaptured,
-            "above_peak": (rates.pct_peak_compute or 0.0) > 100.0,
-        }
+        flags = []
+        if lanes.uncaptured:
+            flags.append("layers_uncaptured")
+        if (rates.pct_peak_compute or 0.0) > 100.0:
+            flags.append("above_peak")
         cells = TimeCells(
             warmup_n=self._warmup_n,
             stop_reason=done.reason,
@@ -273,7 +274,7 @@ class InferencePasses:
             seconds=seconds,
             run=lanes.clean.run,
             cells=[cells, rates],
-            flags=[name for name, is_raised in raised.items() if is_raised],
+            flags=flags,
             table=table,
             lanes=lanes,
             compiled=self._compiled,
@@ -288,5 +289,6 @@ def _images_of(point: Point) -> tuple[object, int]:
 
 def _some_numbers(image: Tensor) -> Tensor:
     """Return a copy of some numbers of an image, which stand for all."""
+    # spread over the image: a network may write over a corner alone
     step = 1 + image.numel() // _NUMBERS
     return image.take(torch.arange(0, image.numel(), step, device=image.device))

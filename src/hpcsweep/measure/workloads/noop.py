@@ -44,16 +44,17 @@ class Noop:
     ) -> Measurement:
         """Sleep once and report the time that it took."""
         rules = point.measure.get("fail") or ()
-        for rule in rules:
-            if rule["how"] != "contended" and _applies(rule, point, tries):
-                _fail(rule["how"])
+        wanted = [rule["how"] for rule in rules if _applies(rule, point, tries)]
+        for how in wanted:
+            if how != "contended":
+                _fail(how)
         begin = time.perf_counter_ns()
         sleep_ms = point.measure.get("sleep_ms")
         if sleep_ms:
             time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
         cells: list[Cells] = [once(ms)]
-        if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
+        if "contended" in wanted:
             cells.append(OutcomeCells(flags="contended", valid=False))
             cells.append(LoadCells(load_avg_1min=os.getloadavg()[0]))
         return Measurement(row_of(*cells), [], [ms], timed_s=ms / 1000)

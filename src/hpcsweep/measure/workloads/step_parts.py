@@ -28,7 +28,8 @@ from hpcsweep.measure.workloads.trainer import Batch, Score, Trainer, next_steps
 
 DATA: Final = "data"
 PHASES: Final = (DATA, "h2d", "forward", "loss", "backward", "optimizer")
-_MEMORY_STEPS: Final = 3  # their mean counts; each costs a step of which no time is used
+# Their mean counts; each costs a step of which no time is used.
+_MEMORY_STEPS: Final = 3
 
 
 @dataclass
@@ -51,21 +52,14 @@ class PhaseTimes:
     def cells(self, steps: int, median_ms: float) -> PhaseCells:
         """Return the columns, given the training's number of steps and their median time."""
         count = len(self.steps)
-        mean = {name: sum(times) / count for name, times in self.phases.items()}
         overhead = stats.median(self.steps) / median_ms - 1
+        each: dict[str, float] = {}  # `phase_data_ms`, `data_total_s` and so on
+        for name, times in self.phases.items():
+            mean = sum(times) / count
+            each[f"phase_{name}_ms"] = mean
+            each[f"{name}_total_s"] = mean * steps / 1000
         return PhaseCells(
-            phase_data_ms=mean["data"],
-            phase_h2d_ms=mean["h2d"],
-            phase_forward_ms=mean["forward"],
-            phase_loss_ms=mean["loss"],
-            phase_backward_ms=mean["backward"],
-            phase_optimizer_ms=mean["optimizer"],
-            data_total_s=mean["data"] * steps / 1000,
-            h2d_total_s=mean["h2d"] * steps / 1000,
-            forward_total_s=mean["forward"] * steps / 1000,
-            loss_total_s=mean["loss"] * steps / 1000,
-            backward_total_s=mean["backward"] * steps / 1000,
-            optimizer_total_s=mean["optimizer"] * steps / 1000,
+            **each,
             phase_step_ms=sum(self.steps) / count,
             phase_sum_over_step=self.sum_over_step,
             phase_overhead_pct=100 * overhead,

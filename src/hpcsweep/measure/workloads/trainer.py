@@ -22,21 +22,23 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.point import Point
 
-_MOMENTUM: Final = 0.9  # that of torch's examples, as the learning rates
+# That of torch's examples, as the learning rates.
+_MOMENTUM: Final = 0.9
 _NORMALIZES: Final = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)  # noqa: SLF001
 
 
 def optimizer(axes: Mapping[str, Any], model: nn.Module) -> torch.optim.Optimizer:
     """Return a point's optimizer over a network's parameters."""
     name = axes["optimizer"]
-    parameters = model.parameters()
-    settings: dict[str, Any] = {"lr": usual_lr(name, model) if axes["lr"] is None else axes["lr"]}
+    settings: dict[str, Any] = {"lr": axes["lr"]}
+    if axes["lr"] is None:
+        settings["lr"] = usual_lr(name, model)
     if axes["weight_decay"] is not None:
         settings["weight_decay"] = axes["weight_decay"]
     if name == "sgd":
-        return torch.optim.SGD(parameters, momentum=_MOMENTUM, **settings)
-    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
-    return kind(parameters, **settings)
+        settings["momentum"] = _MOMENTUM
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[name](model.parameters(), **settings)
 
 
 def usual_lr(optimizer: str, model: nn.Module) -> float:
@@ -47,7 +49,8 @@ def usual_lr(optimizer: str, model: nn.Module) -> float:
     """
     if optimizer != "sgd":
         return 1e-3
-    return 0.1 if any(isinstance(m, _NORMALIZES) for m in model.modules()) else 0.01
+    normalizes = any(isinstance(module, _NORMALIZES) for module in model.modules())
+    return 0.1 if normalizes else 0.01
 
 
 def schedule(
@@ -117,10 +120,6 @@ class Result:
     loss: float
     accuracy: float
 
-    @property
-    def finite(self) -> bool:
-        return math.isfinite(self.loss)
-
 
 def untimed(_name: str) -> AbstractContextManager[object]:
     """Time nothing: the phases of a pass without instruments."""
@@ -173,6 +172,7 @@ class Trainer:
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.schedule.step()
+            # a part of the phase; without gradients their memory is free
             self.optimizer.zero_grad(set_to_none=True)
 
     def compute(self, batch: Batch) -> None:
@@ -196,17 +196,20 @@ class Trainer:
 
         Auxiliary heads, which score the same classes, count less; other outputs do not.
         """
-        logits, *others = [*tensors_in(outputs)] or [labels]
+        tensors = [*tensors_in(outputs)] or [labels]
+        logits = tensors[0]
         if logits.dim() != 2 or len(logits) != len(labels):
+            sizes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors)
             raise CannotMeasure(
                 "training needs scores of classes for each image; the network returns tensors of "
-                f"{' and '.join(str(tuple(each.shape)) for each in (logits, *others))}"
+                f"{sizes}"
             )
-        auxiliary = (other for other in others if other.shape == logits.shape)
         smoothing = self._smoothing if smooth else 0.0
         loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
-        for other in auxiliary:
-            loss = loss + _AUXILIARY * F.cross_entropy(other, labels, label_smoothing=smoothing)
+        for other in tensors[1:]:
+            if other.shape == logits.shape:
+                auxiliary = F.cross_entropy(other, labels, label_smoothing=smoothing)
+                loss = loss + _AUXILIARY * auxiliary
         return loss, logits
 
     def autocast(self) -> torch.autocast:
@@ -231,6 +234,7 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `state_dict` returned."""
         self.model.load_state_dict(state["model"])
+        # both keep what they are given, and would change it
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.schedule.load_state_dict(copy.deepcopy(state["schedule"]))
         self.scaler.load_state_dict(state["scaler"])
@@ -260,7 +264,7 @@ class TrainingHistory:
 
     @property
     def finite(self) -> bool:
-        return all(result.finite for result in self.learned)
+        return all(math.isfinite(result.loss) for result in self.learned)
 
     def cells(self, data: Data) -> TrainingCells:
         """Return the columns about epochs, loss and accuracy."""
@@ -296,18 +300,20 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
     The loss is cross-entropy without label smoothing, so that points can be compared.
     """
     score = Score.zero(trainer.device)
+    # what a network keeps in evaluation mode stays there
     frozen = [module for module in trainer.model.modules() if not module.training]
     trainer.model.eval()
     try:
         with torch.no_grad():
             for batch in data.val:
                 images, labels = trainer.to_device(batch)
+                # not the compiled form, which would compile again for evaluation
                 with trainer.autocast():
-                    # not the compiled form, which would compile again for evaluation
                     loss, logits = trainer.loss(trainer.model(images), labels, smooth=False)
                 score.add(loss, logits, labels)
     finally:
-        trainer.model.train()  # which may be its own code
+        # not module by module: `train` may be the network's own code
+        trainer.model.train()
         for module in frozen:
             module.training = False
     return score.result()

@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 class Training:
     """Builds networks that learn, with their data."""
 
-    # of torch, if an operator or a compiler is missing
+    # words of torch, if an operator or a compiler is missing
     cannot: Sequence[str] = (
         "does not have a deterministic implementation",
         "No working C++ compiler found",
@@ -102,6 +102,7 @@ class Training:
     def build(self, point: Point) -> Network:
         """Build the network and its trainer, open the data, record the shapes."""
         model_builder.settle()
+        # what data sets and networks of the user's own draw is the same in each visit
         torch.manual_seed(point.axes["seed"])
         load = os.getloadavg()[0]
         device = self._rig.device.torch_device
@@ -110,12 +111,13 @@ class Training:
         held = Held(model)
         trainer = Trainer(point, device, model, model, data.steps * point.axes["epochs"])
         batch = trainer.to_device(next(data.epoch(0)))
+        # a shape pass that runs for real changes batch norms
         untouched = trainer.state_dict()
         with trainer.autocast():
             shapes = shape_pass(model, batch[0])
         if shapes.late:
             raise CannotMeasure("the network makes layers while it trains: no optimizer knows them")
-        trainer.load_state_dict(untouched)  # a real shape pass has changed batch norms
+        trainer.load_state_dict(untouched)
         return TrainingNetwork(
             point=point,
             rig=self._rig,
@@ -159,7 +161,8 @@ class TrainingNetwork(Network):
 
     def step(self) -> None:
         """Train one step further."""
-        self._steps = self._steps or next_steps(self.data, sys.maxsize)
+        if self._steps is None:
+            self._steps = next_steps(self.data, sys.maxsize)
         self.trainer.step(next(self._steps), Score.zero(self.trainer.device))
 
     def output(self, times: Times) -> object:  # noqa: ARG002 - a step has no output of its own
@@ -171,7 +174,8 @@ class TrainingNetwork(Network):
 class TrainingPasses:
     """The training, then steps for phases and memory, then the layer pass."""
 
-    repeatable = False  # it took what it took: a training that was disturbed is flagged
+    # it took what it took, and left checkpoints: a training that was disturbed is flagged
+    repeatable = False
 
     def __init__(self, net: TrainingNetwork) -> None:
         self._network = net
@@ -185,11 +189,14 @@ class TrainingPasses:
         """Run steps, which tune and allocate, until none compiles, and undo them; then resume."""
         net = self._network
         trainer = self._trainer
+        # the training begins with what was built, whatever the warm-up learns
         before = trainer.state_dict()
         score = Score.zero(trainer.device)
-        modules = [trainer.run, *trainer.model.modules()]
-        scripted = any(isinstance(module, torch.jit.ScriptModule) for module in modules)
-        calm = Calm(max(compilations.RUNS if scripted else 1, net.point.measure["warmup"]))
+        least = net.point.measure["warmup"]
+        for module in (trainer.run, *trainer.model.modules()):
+            if isinstance(module, torch.jit.ScriptModule):  # it is compiled by what it sees
+                least = max(least, compilations.RUNS)
+        calm = Calm(max(1, least))
         with net.held.settling():
             for batches in next_steps(net.data, sys.maxsize):
                 if calm.reached:
@@ -224,6 +231,7 @@ class TrainingPasses:
         data = self._network.data
         score = Score.zero(self._trainer.device)
         with loop.quiet_collector(), self._compiled.block():
+            # the first step does not begin behind work of a validation
             self._network.rig.wait()
             begin = time.perf_counter()
             ticks = [self._stamps.now()]
@@ -254,6 +262,7 @@ class TrainingPasses:
         history = self._history
         settings = net.point.measure
         clean = stats.summarise(history.steps_ms)
+        # before further steps change the weights
         self._checkpoints.finish()
         with self._compiled.block():
             timed = step_parts.time_phases(trainer, data, settings["iterations"])
@@ -275,32 +284,32 @@ class TrainingPasses:
             timed.cells(clean.n, clean.median),
             LoadCells(mem_avg_bytes=memory),
         ]
-        layers = settings["layers"] and net.point.axes["compile"] == "none"
+        flags = [*timed.flags(), *data.flags]
         table = None
         layers_s = 0.0
-        changed = list[str]()
-        if layers:
+        layers_compiled = bool(settings["layers"])
+        if layers_compiled and net.point.axes["compile"] == "none":
             try:
                 table, layers_s = step_parts.time_layers(
                     trainer, net.batch, net.shapes, settings["iterations"]
                 )
+                layers_compiled = table is None
             except LayersChanged as error:  # what was learnt and timed so far stands
                 _log.warning("%s", error)
-                changed = ["layers_changed"]
+                flags.append("layers_changed")
+                layers_compiled = False
+        if not history.finite:
+            flags.append("nan_loss")
+        steps_s = math.fsum((*history.steps_ms, *timed.steps)) / 1000
         return Times(
             samples=history.steps_ms,
             summary=clean,
-            seconds=math.fsum((*history.steps_ms, *timed.steps)) / 1000 + layers_s,
+            seconds=steps_s + layers_s,
             run=net.step,
             cells=cells,
             artifacts=";".join(self._checkpoints.kept),
-            flags=[
-                *timed.flags(),
-                *data.flags,
-                *changed,
-                *([] if history.finite else ["nan_loss"]),
-            ],
+            flags=flags,
             table=table,
             compiled=self._compiled.blocks > 0,
-            layers_compiled=bool(settings["layers"]) and table is None and not changed,
+            layers_compiled=layers_compiled,
         )

@@ -19,7 +19,8 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 
-_IMAGENET_CLASSES: Final = 1000  # what torchvision's networks have unless told otherwise
+# What torchvision's networks have unless told otherwise.
+_IMAGENET_CLASSES: Final = 1000
 
 
 def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
@@ -34,19 +35,26 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
         CannotMeasure: the network has no stem to replace, or no last layer.
     """
     axes = point.axes
-    file = sources.file(axes["weights"]) if sources.is_weights_file(axes["weights"]) else None
-    weights = model_builder.RANDOM if file else axes["weights"]
+    weights = axes["weights"]
+    file = None
+    if sources.is_weights_file(weights):
+        file = sources.file(weights)
+        weights = model_builder.RANDOM
     model = model_builder.build_float32(axes["model"], weights, axes["seed"], trains=True)
-    frozen = [module for module in model.modules() if model.training and not module.training]
+    frozen = []
+    if model.training:
+        frozen = [module for module in model.modules() if not module.training]
     model.train()
     for module in frozen:
         module.training = False
     called = _called(model, point, device) if ":" in axes["model"] else None
-    as_published = False  # else the file is of a training: with stem and last layer replaced
+    # else the file is of a training: with stem and last layer replaced
+    as_published = False
     if file is not None:
         with suppress(UsageError):
             model_builder.load_weights(model, file)
             as_published = True
+    # new layers are the same whatever the factory drew
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(axes["seed"])
         if axes["stem"] == "cifar":
@@ -71,13 +79,16 @@ def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
     The pass is one of training: in evaluation mode a network may fold its batch norms, for good.
     """
     axes = point.axes
-    buffers = model.named_buffers()
-    before = {name: held.clone() for name, held in buffers if not is_lazy(held)}
+    before = {}
+    for name, buffer in model.named_buffers():
+        if not is_lazy(buffer):
+            before[name] = buffer.clone()
     model_builder.placed(model, device, axes["dtype"], axes["memory_format"])
     image = torch.zeros(axes["batch_size"], *model_builder.image_shape(axes), device=device)
     with model_builder.seeded(point):
         shapes = shape_pass(model, image.to(getattr(torch, axes["dtype"])))
-    model.load_state_dict(before, strict=False)  # a real pass has changed batch norms
+    # a pass that runs for real has changed batch norms
+    model.load_state_dict(before, strict=False)
     return [call.layer for call in shapes.calls]
 
 
@@ -87,9 +98,8 @@ def give_cifar_stem(model: nn.Module) -> None:
     Source: He et al. 2016, section 4.2.
     """
     first = getattr(model, "conv1", None)
-    if not isinstance(first, nn.Conv2d) or not isinstance(
-        getattr(model, "maxpool", None), nn.MaxPool2d
-    ):
+    pool = getattr(model, "maxpool", None)
+    if not isinstance(first, nn.Conv2d) or not isinstance(pool, nn.MaxPool2d):
         raise CannotMeasure(
             f"stem: cifar is for ResNets; {type(model).__name__} has no conv1 and maxpool"
         )
@@ -107,20 +117,19 @@ def give_classes(
     is the linear layer or convolution that comes last in `called`, the layers that a pass calls;
     if these are inside compiled code, the one that was defined last. Return the replaced names.
     """
-    named = dict(model.named_modules())
-    fitting = {n: layer for n, layer in named.items() if isinstance(layer, nn.Linear | nn.Conv2d)}
-    seen = [name for name in called or () if name in fitting]
-    heads = [(name, fitting[name]) for name in seen or fitting]
+    layers = model.named_modules()
+    fitting = {name: layer for name, layer in layers if isinstance(layer, nn.Linear | nn.Conv2d)}
     if called is None:
-        heads = [pair for pair in heads if _outputs(pair[1]) == _IMAGENET_CLASSES]
+        heads = [name for name in fitting if _outputs(fitting[name]) == _IMAGENET_CLASSES]
     else:
-        heads = heads[-1:]
+        in_pass = [name for name in called if name in fitting]
+        heads = (in_pass or [*fitting])[-1:]
     if not heads:
         raise CannotMeasure(f"{type(model).__name__} has no last layer that could be replaced")
-    others = [(name, layer) for name, layer in heads if _outputs(layer) != num_classes]
-    for name, layer in others:
-        model_builder.put(model, name, _like(layer, num_classes, name))
-    return [name for name, _ in others]
+    replaced = [name for name in heads if _outputs(fitting[name]) != num_classes]
+    for name in replaced:
+        model_builder.put(model, name, _like(fitting[name], num_classes, name))
+    return replaced
 
 
 def _outputs(layer: nn.Module) -> int:
