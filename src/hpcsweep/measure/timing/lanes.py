@@ -44,21 +44,25 @@ _TRIES: Final = 4
 _WATCHED: Final = 32
 
 
-@dataclass(frozen=True)
-class LayerLane:
+@dataclass(frozen=True, kw_only=True)
+class LayerLane(Lane):
     """A lane that times some layer calls; `places` are their indices in the pass."""
 
-    lane: Lane
+    clock: HostClock | DeviceClock
     timer: LayerTimer
     places: Sequence[int]
-    clock: DeviceClock | None = None
 
     def starves(self) -> bool:
         """Say whether the device had to wait for the host in every pass of a trial."""
-        with self.lane.around(_TRIAL):
-            self.lane.clock.block(self.lane.run, _TRIAL)
+        with self.around(_TRIAL):
+            self.clock.block(self.run, _TRIAL)
         self.timer.forget()
-        return self.clock is not None and self.clock.starved == self.clock.passes
+        return isinstance(self.clock, DeviceClock) and self.clock.starved == self.clock.passes
+
+    @property
+    def mostly_starved(self) -> bool:
+        """Whether the device had to wait for the host in many of the timed passes."""
+        return isinstance(self.clock, DeviceClock) and self.clock.mostly_starved
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Lanes:
 
     def all(self) -> list[Lane]:
         """Return all lanes, the clean one first."""
-        return [self.clean, *(lane.lane for lane in self.layers)]
+        return [self.clean, *self.layers]
 
     def warm_up(self, settings: dict[str, Any]) -> int:
         """Run the clean lane's warm-up after the first call; return its passes.
@@ -146,7 +150,7 @@ class Lanes:
 
     def timed(self) -> LayerTimes:
         """Return the layer calls with their times, in the order of the pass."""
-        starved = any(lane.clock is not None and lane.clock.mostly_starved for lane in self.layers)
+        starved = any(lane.mostly_starved for lane in self.layers)
         parts = [(lane.places, lane.timer.timed()) for lane in self.layers]
         timed = layer_timer.joined(parts, starved=starved)
         if self.untimed:
@@ -194,8 +198,9 @@ def _on_host(device: torch.device, work: LaneWork) -> Lanes:
     if device.type != "cpu" or not work.calls:
         return Lanes(clock.timer, clean)
     timer = work.new_timer(work.model, work.calls, HostStamps())
-    lane = Lane(work.run, clock, timer.attached)
-    return Lanes(clock.timer, clean, [LayerLane(lane, timer, range(len(work.calls)))])
+    places = range(len(work.calls))
+    lane = LayerLane(work.run, clock=clock, around=timer.attached, timer=timer, places=places)
+    return Lanes(clock.timer, clean, [lane])
 
 
 def _eager(work: LaneWork) -> Lanes:
@@ -221,7 +226,7 @@ def _event_lanes(work: LaneWork, host_ms: float) -> list[LayerLane]:
     """
     families = layer_timer.families(work.calls)
     whole = _event_lane(work, set[str]().union(*families))
-    assert whole.clock is not None  # noqa: S101 - a lane of events
+    assert isinstance(whole.clock, DeviceClock)  # noqa: S101 - a lane of events
     of_events = whole.clock.host_ms - host_ms
     for count in _PARTS:
         lanes = []
@@ -249,7 +254,7 @@ def _event_lane(work: LaneWork, layers: set[str], host_ms: float | None = None) 
             clock.calibrate(work.run)
     else:
         clock.host_ms = host_ms
-    return LayerLane(Lane(work.run, clock, timer.attached), timer, places, clock)
+    return LayerLane(work.run, clock=clock, around=timer.attached, timer=timer, places=places)
 
 
 def _graph(work: LaneWork) -> Lanes:
@@ -282,8 +287,9 @@ def _graph_layers(work: LaneWork) -> list[LayerLane]:
         return []
     clock = DeviceClock(Cuda(), work.prepare, timer="graph")
     clock.calibrate(replay)
-    lane = Lane(replay, clock, timer.reading, most=1)
-    return [LayerLane(lane, timer, range(len(work.calls)), clock)]
+    places = range(len(work.calls))
+    lane = LayerLane(replay, clock=clock, around=timer.reading, most=1, timer=timer, places=places)
+    return [lane]
 
 
 def _external() -> Event:
