@@ -39,11 +39,8 @@ def closed(module: nn.Module) -> str | None:
     if "torch._dynamo" not in sys.modules:
         return None
     # functions of `torch.compile` compile what they call
-    attributes = vars(module).values()
-    has_functions = not _FUNCTIONS.isdisjoint(map(type, attributes))  # few modules have
-    if has_functions and any(_is_compiled(value) for value in attributes):
-        return _COMPILED
-    return _COMPILED if _of_class(type(module)) else None  # type: ignore[arg-type]
+    compiled = any(_is_compiled(value) for value in vars(module).values())
+    return _COMPILED if compiled or _of_class(type(module)) else None  # type: ignore[arg-type]
 
 
 def is_compiled_in_part(model: nn.Module) -> bool:

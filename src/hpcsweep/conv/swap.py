@@ -240,13 +240,9 @@ def restore(model: nn.Module) -> None:
     """Undo `swap`."""
     for module in model.modules():
         if isinstance(module, ExplicitConv2d):
-            _take_back(module)
-
-
-def _take_back(module: ExplicitConv2d) -> None:
-    module.__dict__.pop("assigned", None)
-    if "replaced" in vars(type(module)):  # else the layer was parametrised since
-        module.__class__ = module.replaced
+            module.__dict__.pop("assigned", None)
+            if "replaced" in vars(type(module)):  # else the layer was parametrised since
+                module.__class__ = module.replaced
 
 
 def assign(
@@ -275,10 +271,9 @@ def assign(
         decided.append(picked)
     decided = choice.one_plan_per_shape(decided)
     refused = [(one.layer, f"{one.requested}: {one.reason}") for one in decided if one.fallback]
-    if refused and policy == SKIP:
-        raise Unsupported(refused, len(decided))
     if refused and policy != FALLBACK:
-        raise AlgorithmError(refused, len(decided))
+        refusal = Unsupported if policy == SKIP else AlgorithmError
+        raise refusal(refused, len(decided))
     by_module: dict[nn.Module, dict[ConvShape, LayerChoice]] = {}
     for picked in decided:  # a layer that is called under two names has one assignment
         by_module.setdefault(model.get_submodule(picked.layer), {})[picked.shape] = picked
@@ -289,7 +284,7 @@ def assign(
         requests = {picked.requested for picked in by_shape.values()}
         # to look a decision up costs microseconds, for which a map would seem slower
         if requests == {catalog.AUTO}:
-            _take_back(module)
+            restore(module)
         else:
             module.assigned = Assignment(name, algorithm, backend, by_shape)
     return decided

@@ -22,7 +22,7 @@ import time
 from bisect import bisect_right
 from collections import Counter, abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -138,8 +138,7 @@ def _completed(model: nn.Module, once: Callable[[], Proof]) -> Proof:
     return proof
 
 
-@contextmanager
-def forward_ranges(model: nn.Module) -> Iterator[None]:
+def forward_ranges(model: nn.Module) -> AbstractContextManager[None]:
     """Mark every convolution call with a profiler range while the block runs."""
     numbers = count()
 
@@ -151,12 +150,10 @@ def forward_ranges(model: nn.Module) -> Iterator[None]:
 
         return run
 
-    with parts.wrapped_layers(parts.convolutions(model), wrap):
-        yield
+    return parts.wrapped_layers(parts.convolutions(model), wrap)
 
 
-@contextmanager
-def backward_ranges(model: nn.Module) -> Iterator[None]:
+def backward_ranges(model: nn.Module) -> AbstractContextManager[None]:
     """Mark the backward pass of every convolution call with profiler ranges."""
     numbers = count()
 
@@ -189,8 +186,7 @@ def backward_ranges(model: nn.Module) -> Iterator[None]:
 
         return watched
 
-    with parts.wrapped_layers(parts.convolutions(model), wrap):
-        yield
+    return parts.wrapped_layers(parts.convolutions(model), wrap)
 
 
 def proof_of_forward(
