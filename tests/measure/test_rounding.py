@@ -16,9 +16,9 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils.checkpoint import checkpoint
 
 from hpcsweep.conv import choice
+from hpcsweep.conv.parts import tensors_in
 from hpcsweep.conv.reference import Reference
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import model_builder, rounding
 from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.rounding import is_partial, is_wrong

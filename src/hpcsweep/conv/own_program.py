@@ -19,7 +19,7 @@ import yaml
 from torch import nn
 
 from hpcsweep import catalog
-from hpcsweep.conv import choice, parts, swap, tensors
+from hpcsweep.conv import choice, parts, swap
 from hpcsweep.conv.backend import FRAMEWORK, choose
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import cell, profiled_passes
@@ -229,7 +229,7 @@ def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape
         wanted = dtype if tensor.is_floating_point() else tensor.dtype
         return torch.empty_like(tensor, dtype=wanted, device="meta")
 
-    with torch.inference_mode(), parts.eagerly(), tensors.copied(model, empty) as without_values:
+    with torch.inference_mode(), parts.eagerly(), parts.copied(model, empty) as without_values:
         for module in without_values.modules():
             module._forward_hooks.clear()  # noqa: SLF001 - of the copy
             module._forward_pre_hooks.clear()  # noqa: SLF001

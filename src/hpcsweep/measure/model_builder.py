@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from hpcsweep import sources
 from hpcsweep.catalog import Role, axes_with
-from hpcsweep.conv.tensors import is_lazy
+from hpcsweep.conv.parts import is_lazy
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import switches
 from hpcsweep.point import Point

@@ -22,7 +22,7 @@ from hpcsweep.catalog.row_records import LayerPassCells
 from hpcsweep.conv import choice, parts, swap
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import Algorithm, AlgorithmError, LayerChoice, Unsupported
-from hpcsweep.conv.tensors import Held
+from hpcsweep.conv.parts import Held
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.machine.rig import Rig

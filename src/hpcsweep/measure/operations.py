@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from hpcsweep import sources
-from hpcsweep.conv.tensors import tensors_in
+from hpcsweep.conv.parts import tensors_in
 from hpcsweep.errors import first_line
 
 _ATEN: Final = torch.ops.aten

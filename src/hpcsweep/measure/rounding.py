@@ -48,8 +48,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from hpcsweep.catalog import SUMS_FFT, SUMS_PLAIN, SUMS_WINOGRAD, algorithms_adding
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.choice import LayerChoice
+from hpcsweep.conv.parts import tensors_in
 from hpcsweep.conv.shape import ConvShape, padding_of
-from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.errors import first_line
 from hpcsweep.measure import model_builder, switches
 from hpcsweep.measure.bench_api import is_out_of_memory

@@ -26,9 +26,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from hpcsweep.conv import parts, tensors
+from hpcsweep.conv import parts
+from hpcsweep.conv.parts import filters_learn, tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
-from hpcsweep.conv.tensors import filters_learn, tensors_in
 from hpcsweep.errors import first_line
 from hpcsweep.measure import switches
 from hpcsweep.measure.bench_api import CannotMeasure
@@ -290,7 +290,7 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     with torch.inference_mode(mode=False), torch.set_grad_enabled(learns):  # for layers made now
         # autocast casts nothing on the meta device
         casts = torch.is_autocast_enabled(image.device.type)
-        if not tensors.is_lazy(model) and (not casts or next(model.parameters(), image).is_meta):
+        if not parts.is_lazy(model) and (not casts or next(model.parameters(), image).is_meta):
             with suppress(Exception):  # the real pass raises again what is not the meta device's
                 shapes = _on_meta(model, image)
                 if shapes is not None:
@@ -313,12 +313,12 @@ def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
 
     like = partial(torch.empty_like, device="meta")
     entered = _entered(model)
-    with tensors.copied(model, like) as copy, _autocast_refused():
-        before = tensors.structure(copy)
+    with parts.copied(model, like) as copy, _autocast_refused():
+        before = parts.structure(copy)
         layers = [(name, copy.get_submodule(name), part) for name, _, part in entered]
         with parts.wrapped_forwards(list(model.modules()), lambda _: refuse):
             shapes = _record(copy, layers, like(image), image)
-        return shapes if tensors.structure(copy) == before else None
+        return shapes if parts.structure(copy) == before else None
 
 
 @contextmanager
@@ -343,15 +343,15 @@ def _for_real(model: nn.Module, image: Tensor) -> Shapes:
 
     It may copy layers as well, and a copy would keep what records the calls of the original.
     """
-    before = tensors.structure(model)
+    before = parts.structure(model)
     try:
         with parts.eagerly():
             model(image.clone())
     except RuntimeError:
-        if tensors.structure(model) == before:
+        if parts.structure(model) == before:
             raise
         model.to(image.device, image.dtype)
-    late = tensors.structure(model) != before
+    late = parts.structure(model) != before
     if late and layout_of(image) == NHWC:
         model.to(memory_format=torch.channels_last)
     return replace(_record(model, _entered(model), image.clone(), image), late=late)
@@ -368,7 +368,7 @@ def _record(
     real: Tensor,
 ) -> Shapes:
     # on the meta device convolutions do not pass on the layout
-    layout = layout_of(real, *([] if tensors.is_lazy(model) else model.parameters()))
+    layout = layout_of(real, *([] if parts.is_lazy(model) else model.parameters()))
     recorder = _Recorder(real.device, layout)
     noting = parts.wrapped_layers(layers, recorder.noting)
     with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder.counter:

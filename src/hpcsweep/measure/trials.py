@@ -36,8 +36,8 @@ from hpcsweep import processes, sources
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_plans
+from hpcsweep.conv.parts import tensors_in
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import downloads

@@ -12,9 +12,9 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import choice, reference
+from hpcsweep.conv.parts import tensors_in
 from hpcsweep.conv.reference import FAMILIES, Reference
 from hpcsweep.conv.reference.gemm import Gemm
-from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import rounding
 from hpcsweep.measure.checks import numerics as check
 from hpcsweep.measure.network import choose_algorithms

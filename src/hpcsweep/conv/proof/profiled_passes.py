@@ -42,6 +42,7 @@ from hpcsweep.conv.backend import (
     matches,
 )
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice, gradients_of
+from hpcsweep.conv.parts import filters_learn, in_backward, nodes_between, tensors_in
 from hpcsweep.conv.proof import (
     Evidence,
     Observation,
@@ -56,7 +57,6 @@ from hpcsweep.conv.proof.kernels import kernel_word
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, title
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.conv.tensors import filters_learn, in_backward, nodes_between, tensors_in
 
 _CALL: Final = "hpcsweep.conv"
 _GRADIENT: Final = "hpcsweep.gradient"

@@ -31,9 +31,8 @@ from typing import Any
 
 from torch import nn
 
-from hpcsweep.conv.parts import wrapped_forwards
+from hpcsweep.conv.parts import in_backward, nodes_between, wrapped_forwards
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.conv.tensors import in_backward, nodes_between
 from hpcsweep.measure import shape_pass
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing.clocks import Stamps

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog.row_records import TimeCells
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.tensors import Held, tensors_in
+from hpcsweep.conv.parts import Held, tensors_in
 from hpcsweep.measure import caches, layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.layer_table import LayerTable

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._pytree import tree_map
 
 from hpcsweep.catalog.row_records import TrainingCells
-from hpcsweep.conv.tensors import tensors_in
+from hpcsweep.conv.parts import tensors_in
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data.loaders import Data

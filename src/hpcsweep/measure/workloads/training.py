@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from hpcsweep.catalog.row_records import LoadCells, TimeCells, TrainingCells
-from hpcsweep.conv.tensors import Held
+from hpcsweep.conv.parts import Held
 from hpcsweep.measure import compilations, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.compilations import Calm, CompileCount
