@@ -47,6 +47,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """Open a file without waiting; `OSError` where it is a pipe, a socket or a device."""
+    # to open a pipe that nobody writes to would wait for ever
     number = os.open(path, flags | os.O_NONBLOCK)
     kind = stat.S_IFMT(os.fstat(number).st_mode)
     if kind in _KINDS:
@@ -181,6 +182,7 @@ def replacing(path: Path, *, most: int = 0o666) -> Iterator[IO[bytes]]:
             if not file.closed:
                 file.flush()
                 os.fsync(file.fileno())
+        # `tempfile` makes files that nobody else can read
         Path(temporary).chmod(_usual_rights(path) & most & 0o666)
         Path(temporary).replace(path)
     except BaseException as error:
@@ -196,6 +198,7 @@ def _usual_rights(path: Path) -> int:
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
+        # it can be read only by setting it
         umask = os.umask(0)
         os.umask(umask)
         return 0o666 & ~umask

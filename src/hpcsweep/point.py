@@ -100,6 +100,7 @@ def same(a: object, b: object) -> bool:
 
 def _normal(value: object) -> object:
     """Turn whole floats into integers, at every depth."""
+    # YAML has 1 and 1.0, and a sweep file must have one id for both
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):

@@ -199,6 +199,7 @@ class Sources:
         done = set[str]()
         while modules:
             module = modules.pop()
+            # modules may import each other
             if module in done:
                 continue
             done.add(module)
@@ -295,6 +296,7 @@ def _read(path: Path, package: str) -> tuple[set[str], set[str]]:
     imports = set[str]()
     texts = set[str]()
     with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
+        # of escapes in somebody else's texts
         warnings.simplefilter("ignore")
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):

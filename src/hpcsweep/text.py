@@ -51,6 +51,7 @@ def number_in(text: str) -> int | float | None:
 
     Zeros in front, or an exponent beyond all numbers, are of names: 007, 12e5678.
     """
+    # `float` takes more: 1_000, digits of other scripts, spaces around
     if not _NUMBER.fullmatch(text):
         return None
     if text.lstrip("+-").isdigit():

@@ -70,6 +70,7 @@ class Answer:
 
     def show(self) -> int:
         """Print it; return the exit code, or raise its error."""
+        # None: of a file that nobody asked for
         written = [str(path) for path in self.files if path]
         if mode.json:
             record = {**self.record()}
@@ -106,6 +107,7 @@ def document(
 
 def tell(message: Message) -> None:
     """Print a message at once: progress to stdout, all else, and beside a document, to stderr."""
+    # progress may repeat itself: rounds, chunks
     if message.level != "progress" and message in mode.messages:
         return  # who looks at a thing twice tells it twice
     mode.messages.append(message)
@@ -238,6 +240,7 @@ def show(
 def discard(stream: TextIO) -> None:
     """Send what a stream still holds, and all that follows, to /dev/null."""
     with suppress(OSError, ValueError):  # in tests it may be no file
+        # Python flushes at its end, and would complain of the closed pipe once more
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)

@@ -85,6 +85,7 @@ doctor_option = off("--no-doctor", "Do not check the profile against its cluster
 def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> Answer:
     """Return tables as an answer; where stdout is for programs, the files are told on stderr."""
     if form in {"csv", "md", "latex"}:
+        # a pipe gets the table and nothing else
         for path in filter(None, files):
             messages.note(f"wrote {path}")
         files = ()
@@ -139,6 +140,7 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
 
     gpus = request.named_gpus(sweep)
     here = request.device_here(sweep).gpu if gpus else ""
+    # a sweep that names GPUs is meant for a cluster, unless this machine has one of them
     if here and here not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
     elif slurm.available():

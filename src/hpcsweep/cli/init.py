@@ -85,6 +85,7 @@ def init(
     """
     results: Path = ctx.obj
     home = Path() if project else lookup.config_folder()
+    # what somebody chose before goes first: a second `init` changes nothing
     set_already = settings.default_clusters(ctx.find_root().command)
     written = _profiles(home / lookup.PROFILES, cluster)
     names = [cluster] if cluster else list(dict.fromkeys([*set_already, *written]))
@@ -138,6 +139,7 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
         candidate = profile.load(name)
         may_run = True
         for finding in examine(candidate, results):
+            # of what is well `doctor` tells
             if finding.level not in {"fail", "warn"}:
                 continue
             complaint = finding.complaint()
@@ -168,6 +170,7 @@ def _write(path: Path, text: str, *marks: str) -> None:
 def _keep_default(file: Path, cluster: str) -> str:
     """Set the key `cluster` of a configuration file, and leave the rest of it as it is."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    # keys of no table stand above the first one
     head, table, rest = text.partition("[")
     line = f"cluster = {json.dumps(cluster)}\n"
     head, times = re.subn(r"(?m)^cluster\s*=.*\n?", lambda _found: line, head, count=1)
@@ -198,6 +201,7 @@ def _verified(
     if lack:
         messages.progress(f"point: without {lack[0]} it measures nothing (workload noop)")
     sweep_dir = folders.SweepDir(results / _SWEEP)
+    # a file of that name which a person changed is refused, not run
     _write(file, _NOTHING if noop or lack else _NETWORK, _NETWORK, _NOTHING)
     asked = common.request_of(sweep_file.load(file), str(chosen.path))
     row, trouble = _anew(results, asked, wait)
@@ -235,6 +239,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool, on_node: bool
     for each in chosen:
         findings = examine(each, results, deep=deep)
         lines.append(as_text(findings))
+        # a job that cannot start would only wait
         well = all(finding.level != "fail" for finding in findings)
         on_it: list[str] = []
         if each and on_node and well:

@@ -124,6 +124,7 @@ def _support_of(network: str, table: Support) -> Iterator[str]:
             rows.append([name, *words])
         else:
             unknown.setdefault(max(words, key=len), []).append(name)
+    # the head alone says nothing
     if len(rows) > 1:
         for line in aligned(rows):
             yield f"  {line}"
@@ -210,6 +211,7 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     from hpcsweep.measure.measure_point import torch_bench
     from hpcsweep.spec import sweep_file
 
+    # it runs here, whatever the profile: only its device and settings count
     profile = (cluster or ("local",))[0]
     asked = common.request_of(sweep_file.load(spec), profile, sample=sample)
     asked.tell_unseen_gpu()

@@ -60,6 +60,7 @@ def run() -> NoReturn:
     processes.raise_gc_threshold()
     by_variable = os.environ.get(environment.DEBUG, "").lower()  # click refuses other words
     debug = "--debug" in sys.argv or by_variable in {"1", "true", "t", "yes", "y", "on"}
+    # before any file is opened: it would take the number of a closed stream
     answer.reopen_closed()
     before = sys.unraisablehook
     sys.unraisablehook = _interrupt_again
@@ -67,6 +68,7 @@ def run() -> NoReturn:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         with files.errors_named():
+            # not standalone: click would print errors in its own words, and end with its own codes
             sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
     except HpcsweepError as error:
         _fail(str(error), error, debug=debug)
@@ -78,6 +80,7 @@ def run() -> NoReturn:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
             answer.show(error.format_message())
             sys.exit(0)
+        # who typed --debug behind the command wants to be told that, and no traceback
         misplaced = getattr(error, "option_name", "") == "--debug"
         _fail(_usage(error), error, debug=debug and not misplaced)
     except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
@@ -121,6 +124,7 @@ def _of_others(option: str, command: click.Command) -> str:
     """Say what an option is that a command lacks; empty where it may be one that is misspelt."""
     from hpcsweep import catalog
 
+    # the commonest guess: that each axis is an option of `submit`
     axis = option.lstrip("-").replace("-", "_")
     if axis in catalog.AXES:
         filters = "--where" in _options_of(command)
@@ -167,6 +171,7 @@ class _Program(click.Group):
         """Return the command; `UsageError` suggests the nearest name for an unknown one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             known = self.list_commands(ctx)
+            # click suggests no name
             near = suggest(args[0], known)
             raise UsageError(f"no command '{args[0]}'{near} (there are: {', '.join(known)})")
         return super().resolve_command(ctx, args)
@@ -187,9 +192,11 @@ class _Program(click.Group):
             raise lack from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # tests, and completion, call the program several times in a process
         answer.reset()
         ctx.with_resource(messages.told_to(answer.tell))
         try:
+            # before the arguments are parsed: files set the defaults of options
             settings.load(ctx)
             return super().parse_args(ctx, args)
         except BaseException:
@@ -316,6 +323,7 @@ class _Name(Names):
     ) -> list[CompletionItem]:
         kind = _KNOWN[param.name]
         names = [name for name in _names(ctx, kind) if name.startswith(incomplete)]
+        # a sweep file or a profile may lie anywhere
         if kind and not names:
             return [CompletionItem(incomplete, type="file")]
         return [CompletionItem(name) for name in names]

@@ -98,6 +98,7 @@ def load(ctx: click.Context) -> None:
     params = dict(options(ctx.command))
     values = dict[Loc, Value]()
     try:
+        # the user's own file comes before the project's, which wins
         values = _of_files(params)
     except ConfigError as error:
         ctx.meta[WRONG] = error
@@ -191,6 +192,7 @@ def _taken(param: click.Option, value: object, path: Path) -> object:
 
 
 def _single(param: click.Option, value: object, folder: Path) -> object:
+    # click would convert: the text "3" to a number, 1 to true; a file says what it means
     for kind, wanted, needs in _NEEDS:
         if isinstance(param.type, kind):
             if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
@@ -216,26 +218,23 @@ def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
     for loc, param in options(root.command):
         within = contexts[loc[:-1]]
         name = param.name or ""
+        by = variable(loc) if param.allow_from_autoenv else ""
         source = within.get_parameter_source(name)
         where = "default"
         if source is ParameterSource.COMMANDLINE:
             where = "command line"
         elif source is ParameterSource.ENVIRONMENT:
-            where = f"environment: {variable(loc)}"
+            where = f"environment: {by}"
         elif source is ParameterSource.DEFAULT_MAP:
             where = values[loc].where
-        by = variable(loc) if param.allow_from_autoenv else ""
-        value: Any = within.params.get(name)
-        if isinstance(value, (list, tuple)):
-            value = [_plain(single) for single in value]
-        else:
-            value = _plain(value)
+        value = _plain(within.params.get(name))
         yield {"name": ".".join(loc), "value": value, "from": where, "variable": by}
 
 
 def default_is_from(name: str) -> str:
     """Return where an option of this command got its default, such as `` (from FILE:LINE)``."""
     ctx = click.get_current_context()
+    # a wrong default is blamed on the file that sets it, not on who typed the command
     setting = ctx.meta[_META].get((ctx.info_name, name))
     is_default = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     return f" (from {setting.where})" if setting and is_default else ""
@@ -281,4 +280,7 @@ def _cell(value: object) -> str:
 
 
 def _plain(value: object) -> object:
+    """Return a value as JSON has it; a path is its text."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(single) for single in value]
     return value if isinstance(value, (int, float, str)) or value is None else str(value)

@@ -72,6 +72,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     target = _target(until_error, watch=watch, dry=dry_run)
     if others["again"] and target is not None:
         raise UsageError("--until-error measures as little as it takes; leave out --again")
+    # mistakes of the file are told before anything is asked of a cluster
     sweep = sweep_file.load(spec)
     sweep_dir = folders.SweepDir(results / sweep.name)
     others["suppress_next_hint"] = collect
@@ -324,6 +325,7 @@ def rm(results: Path, sweep: str, *, old_attempts: bool, dry_run: bool, yes: boo
     record = {"sweep": sweep, "removed": not dry_run, "lost": found.lost, "bytes": found.bytes()}
     record["kept"] = [*found.kept]
     if not (dry_run or yes):
+        # nobody can answer a question in a script
         if not sys.stdin.isatty():
             raise UsageError(f"{found} would be lost for good; --yes removes them")
         click.confirm(f"{found} are lost for good. Remove them?", abort=True, err=True)

@@ -79,6 +79,7 @@ class Verification:
         problems = self.unseen
         more = len(problems) - _SHOWN
         if more > 0:
+            # a network has hundreds of calls, which mostly share one reason
             problems[_SHOWN:] = [f"and {more} more such calls"]
         if self.row.get("algorithm_uncovered"):
             problems.append(f"no back-end can run all of it: {self.row['algorithm_uncovered']}")
@@ -174,13 +175,18 @@ def _notes(finding: Verification) -> list[str]:
     if finding.refusal is not None:
         return [finding.refusal]
     notes = [f"NOT PROVEN: {problem}" for problem in finding.problems]
-    explicit = [row for row in finding.convolutions if row.get("backend") != FRAMEWORK]
-    if explicit:
-        kinds = ", ".join(sorted({row["backend"] for row in explicit}))
-        swapped = len({row["layer"] for row in explicit})
-        tally = _tally(finding, "algorithm_used", "")
-        notes.append(f"layers swapped: {swapped} ({kinds}); calls ran: {', '.join(tally)}")
-        notes.append(f"{explicit[0]['layer']}: {explicit[0]['algorithm_evidence']}")
+    backends = set[str]()
+    swapped: dict[str, str] = {}  # layers, with the evidence of their first calls
+    for row in finding.convolutions:
+        if row.get("backend") != FRAMEWORK:
+            backends.add(row["backend"])
+            swapped.setdefault(row["layer"], row["algorithm_evidence"])
+    if swapped:
+        kinds = ", ".join(sorted(backends))
+        tally = ", ".join(_tally(finding, "algorithm_used", ""))
+        notes.append(f"layers swapped: {len(swapped)} ({kinds}); calls ran: {tally}")
+        layer, evidence = next(iter(swapped.items()))
+        notes.append(f"{layer}: {evidence}")
     reasons = _tally(finding, "fallback_reason", "x")
     if len(reasons) > _SHOWN:
         reasons = [*reasons[:_SHOWN], "..."]
@@ -201,16 +207,11 @@ def _layer_table(finding: Verification) -> list[str]:
     for row in finding.convolutions:
         why = f" ({row['fallback_reason']})" if row["fallback_reason"] else ""
         workspace = row.get("workspace_bytes")
-        rows.append(
-            (
-                row["layer"],
-                f"{row['algorithm_used']}{why}",
-                "" if workspace is None else f"{workspace / _MIB:.1f}",
-                _number(row.get("max_rel_error")),
-                _number(row.get("error_over_bound")),
-                row["algorithm_evidence"],
-            )
-        )
+        space_mib = "" if workspace is None else f"{workspace / _MIB:.1f}"
+        ran = f"{row['algorithm_used']}{why}"
+        error = _number(row.get("max_rel_error"))
+        of_bound = _number(row.get("error_over_bound"))
+        rows.append((row["layer"], ran, space_mib, error, of_bound, row["algorithm_evidence"]))
     return [f"    {line}" for line in aligned(rows)]
 
 

@@ -87,6 +87,7 @@ def start_beating(shard: ShardPath, every: float = _BEAT_SECONDS) -> None:
         while True:
             time.sleep(every)
             with suppress(OSError):
+                # rows change its time, too: this stands for the time between two rows
                 os.utime(shard.samples)
 
     threading.Thread(target=beat, daemon=True).start()

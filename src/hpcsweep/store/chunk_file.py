@@ -52,6 +52,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, list[float]]
     seconds: list[float] = []
     with path.open("w", encoding="ascii") as file:
         for chunk in chunks:
+            # the checksum stands second, so that a reader proves a line before it parses it
             text = json.dumps(_encode(chunk), separators=(",", ":"))
             head, comma, rest = text.partition(",")
             checksum = zlib.crc32(text.encode("ascii"))
@@ -59,6 +60,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, list[float]]
             points += len(chunk.points)
             seconds.append(chunk.seconds)
         file.flush()
+        # the manifest, which says that all is there, follows
         os.fsync(file.fileno())
     return points, seconds
 
@@ -85,6 +87,7 @@ def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
         with files.open_regular(path) as file:
             for line in file:
                 _prove(line)
+                # the ids are the last key: who asks for them alone parses no axes
                 begin = line.rindex(b'"ids":') + len(b'"ids":')
                 index = int(line[len(b'{"chunk":') : line.index(b",")])
                 yield index, json.loads(line[begin:-2])

@@ -58,6 +58,7 @@ class _File:
 
     def __get__(self, owner: SweepDir | SubmissionDir | ShardPath, _kind: type) -> Path:
         path = owner.file(self._name)
+        # a merge asks for the files of a shard once a row, and to join a path is slow
         vars(owner)[self._attribute] = path  # Python looks there first
         return path
 
@@ -118,6 +119,7 @@ class SweepDir:
         found = []
         for name in self.ages():
             submission = self.submission(name)
+            # its manifest is written last: without one the submission was never sent
             if not _is_closed(submission.path) and submission.manifest.exists():
                 found.append(submission)
         return found
@@ -159,6 +161,7 @@ class SweepDir:
         ages: list[SubmissionOrder] = []
         last = 0
         every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
+        # by id, so that one without a readable manifest follows the one that was sent before it
         for name in sorted(every if self.only is None else every & self.only):
             with suppress(ResultsError):
                 last = self.submission(name).read_manifest().round
@@ -216,6 +219,8 @@ class SubmissionDir:
         try:
             return path.samefile(self.path)
         except OSError:
+            # sweep, `submissions` and id: a file system may be mounted elsewhere where the job was
+            # sent
             return path.parts[-3:] == self.path.absolute().parts[-3:]
 
     def file(self, name: str) -> Path:
@@ -228,6 +233,7 @@ class SubmissionDir:
 
     def job_output(self, job: int, task: int) -> Path:
         """Return the output of a Slurm job, the only log where no worker started."""
+        # as the template `job.sbatch` names it; the other one is submitit's
         own = self.logs / f"slurm-{job}_{task}.out"
         return own if own.exists() else self.submitit / f"{job}_{task}_0_log.out"
 
@@ -367,6 +373,7 @@ def is_results(folder: Path) -> bool:
 def new_submission(sweep_dir: SweepDir, profile: str, now: datetime | None = None) -> SubmissionDir:
     """Create the folder of a new submission, `<UTC time>-<profile>[.N]`."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%d-%H%M%S")
+    # two submissions of one second: of several profiles, or of scripts that run side by side
     for number in range(1, 100):
         suffix = f".{number}" if number > 1 else ""
         submission = sweep_dir.submission(f"{stamp}-{profile}{suffix}")

@@ -145,10 +145,12 @@ def append(path: Path, entry: Entry) -> None:
         # not a file of another that is linked in its place
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(descriptor, "ab+") as file:
+            # a writer that was killed left no end of line: its torn entry must not swallow this one
             file.seek(max(file.tell() - 1, 0))
             torn = file.read() not in {b"", b"\n"}
             file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
             file.flush()
+            # before sbatch is called: a lost entry would be a job that nobody knows
             os.fsync(file.fileno())
     except OSError as error:
         raise cannot_write(path, error) from error

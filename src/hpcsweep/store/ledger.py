@@ -128,10 +128,12 @@ def local_is_live(submission: SubmissionDir) -> bool:
     """
     who = runner(submission)
     entries = submission.read_jobs()
+    # one process runs a local submission, once: who resumes sends another
     if any(isinstance(entry, Ended) for entry in entries):
         return False
     if who is None and not any(isinstance(entry, Damaged) for entry in entries):
         return False
+    # its own entry in the process table is better evidence than any file
     if who and who.in_sight():
         return who.is_alive()
     signs = [submission.jobs, *submission.shards.glob("*.samples.csv")]

@@ -134,6 +134,7 @@ def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(profile)
     for key, value in profile.items():
         some = value if isinstance(value, list) else []
+        # programs take secrets in any of these; the other keys are names and numbers
         if key == "env":
             variables = value if isinstance(value, dict) else {}
             found[key] = {name: _mask(name, text) for name, text in variables.items()}
@@ -194,6 +195,7 @@ def _check(content: Mapping[str, Any], record: Manifest) -> None:
     """
     if "layout" not in content:
         raise ValueError("it has no `layout`, as every manifest has")
+    # readers count up to some of them: a huge one would fill their memory
     for name in ("chunks", "round", "again"):
         value = getattr(record, name)
         if not 0 <= value <= _MOST:

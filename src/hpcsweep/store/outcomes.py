@@ -250,6 +250,7 @@ def _causes(rows: Sequence[Row]) -> list[str]:
         if load >= 1 + _number(row, "threads", 1):  # the point's own threads disturb nobody
             loads.append(load)
     causes = []
+    # the median, as one busy point says little of a sweep
     if loads:
         causes.append(f"load {median(loads):.1f}")
     for figure in FIGURES:

@@ -91,6 +91,7 @@ def _read(device: str, record: Mapping[str, Any]) -> AdaptiveRun:
     """Read the rounds of a device; `ValueError` where the record is damaged."""
     typed_json.prove(record)
     until = typed_json.from_plain(AdaptiveRun, record)
+    # somebody copied it: one device would be judged by the points of another
     if until.device != device:
         raise ValueError(f"what stands under {device!r:.80} is about {until.device!r:.80}")
     return until

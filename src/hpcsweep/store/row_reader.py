@@ -64,6 +64,7 @@ def rows_in(lines: Sequence[bytes], columns: Sequence[str] | None = KEY) -> Iter
     depth = -min(places.values(), default=0)
     for line in lines:
         begins = _BEGINNING(line)
+        # NUL bytes: a machine died before its disk had the block
         if not begins or begins[2] not in _STATUS or b"\0" in line:
             continue
         row: Row = {"point_id": begins[1].decode(), "status": _STATUS[begins[2]]}

@@ -106,6 +106,7 @@ def runs_of(sweep_dir: SweepDir) -> list[Run]:
     number = 0
     for name in sweep_dir.ages():
         manifest = sweep_dir.submission(name).manifest_or_none()
+        # its rows have no times, so it is part of no run
         if manifest and manifest.is_profiled:
             continue
         number = manifest.again if manifest else number
@@ -230,6 +231,7 @@ def orphans(sweep_dir: SweepDir, sent: Iterable[tuple[str, Iterable[str]]]) -> s
     for sha, ids in sent:
         age = current if sha == latest else earlier
         age.update(ids)
+    # what was sent with the file as it is now cannot have left it
     doubtful = earlier - current
     return doubtful.difference(points_of_file(sweep_dir)) if doubtful else set()
 

@@ -99,6 +99,7 @@ class ShardWriter:
         full: Row = {
             **row,
             "layer_rows": len(layers),
+            # Python fills a dictionary in order: the blocks are written before the row
             "layers_offset": self._files["layers"].append(layer_block),
             "layers_bytes": len(layer_block),
             "samples_offset": self._files["samples"].append(sample_block),
@@ -161,6 +162,7 @@ class _Appender:
         """Make the file; it must not exist."""
         path = self._path
         try:
+            # `O_EXCL`: of two processes that take one attempt, on any host, one fails here
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
         except FileExistsError:
             raise
@@ -190,6 +192,7 @@ class _Appender:
         return offset
 
     def _mend(self) -> None:
+        # else a reader would take the torn block and the next one for a single line
         os.ftruncate(self._fd, self._size)
         self._torn = False
 

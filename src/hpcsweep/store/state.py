@@ -83,6 +83,7 @@ def rank(status: PointStatus) -> int:
 
     With equal ranks the later row counts: by `SweepDir.ages`, and within a submission by attempt.
     """
+    # a time is worth more than a failure, and a profile, which has no time, less than either
     return {PointStatus.OK: 2, PointStatus.PROFILED: 0}.get(status, 1)
 
 

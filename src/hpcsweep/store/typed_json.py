@@ -68,6 +68,7 @@ def prove(record: Mapping[str, Any]) -> None:
 
 def _crc(record: Mapping[str, Any]) -> str:
     others = {name: value for name, value in record.items() if name != _CHECKSUM}
+    # sorted and without spaces: a record that another program laid out anew still fits
     text = json.dumps(others, sort_keys=True, separators=(",", ":"))
     return f"{zlib.crc32(text.encode('ascii')):08x}"
 

@@ -76,6 +76,7 @@ def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
         return _made_aside(sweep_dir)
     if not sweep_dir.shards() or is_up_to_date(sweep_dir):
         return sweep_dir, []
+    # a table that somebody kept without its shards holds the only rows that there are
     gone = _in_tables_only(sweep_dir)
     if gone:
         what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
@@ -172,6 +173,7 @@ class _Reading:
         self.pool = merge.Pool(imported)
         self.shards: list[Shard] = []
         self.points_unread: set[str] = set()
+        # rows of one shard follow each other, so its files are opened once
         with Blocks() as blocks:
             for name, age in sweep_dir.ages().items():
                 for shard in sweep_dir.shards_of(name):
@@ -193,6 +195,8 @@ class _Reading:
                 seen.taken += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
                 point = row["point_id"]
+                # a row is worth nothing without its blocks, and the other rows are not touched by
+                # it
                 what = f"{shard.overall}:{row['_at']}: row of point {point} left out: {error}"
                 if isinstance(error, Unread):
                     seen.unread.append(what)

@@ -223,6 +223,7 @@ def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
     for row in winners:
         before = row.flags.split(";")
         flags = [flag for flag in before if flag not in {"", VERSION_MIX, OLD_FILES}]
+        # a failure has no time that versions could make incomparable
         is_measured = row.status is PointStatus.OK
         if is_measured and row.versions != usual.get(row.gpu, row.versions):
             flags.append(VERSION_MIX)
