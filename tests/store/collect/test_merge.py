@@ -56,6 +56,17 @@ def test_the_later_round_counts_whatever_the_clock_said(folder: Folder) -> None:
     assert found.profiles[0].tally().counts() == {"oom": 1}
 
 
+@pytest.mark.parametrize("name", ["a-before", "z-after"])
+def test_of_two_rows_of_one_time_the_one_of_here_counts(folder: Folder, name: str) -> None:
+    """The other was imported, perhaps as a copy of it: in whatever order they are read."""
+    point = folder.points[0]
+    folder.measure(folder.shard("s1"), [point], mean_ms=1.0, started_at="2026-01-01")
+    folder.submit(name, [point], source="elsewhere")
+    folder.measure(folder.shard(name), [point], mean_ms=2.0, started_at="2026-01-01")
+    collect(folder.sweep_dir)
+    assert by_point(folder.sweep_dir, "mean_ms") == {point.point_id: "1"}
+
+
 def test_a_manifest_that_comes_back_changes_which_row_counts(folder: Folder) -> None:
     """Until then its name says where it stands among the others; nothing of that is remembered."""
     point = folder.points[0]

@@ -195,8 +195,7 @@ class _Reading:
                 seen.taken += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
                 point = row["point_id"]
-                # a row is worth nothing without its blocks, and the other rows are not touched by
-                # it
+                # a row is worth nothing without its blocks; the others stay as they are
                 what = f"{shard.overall}:{row['_at']}: row of point {point} left out: {error}"
                 if isinstance(error, Unread):
                     seen.unread.append(what)

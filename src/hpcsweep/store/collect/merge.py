@@ -192,10 +192,11 @@ class Pool:
 
     def best(self, rows: Sequence[TableRow]) -> TableRow:
         """Return the row of a point that counts."""
-        ranked = sorted(rows, key=TableRow.rank)
-        # the last one of here, and the last one of elsewhere
-        best = {row.origin.submission in self.imported: row for row in ranked}.values()
-        # the clocks of two machines are compared only where nothing else can be
+        own = [row for row in rows if row.origin.submission not in self.imported]
+        brought = [row for row in rows if row.origin.submission in self.imported]
+        best = [max(side, key=TableRow.rank) for side in (own, brought) if side]
+        # the clocks of two machines are compared only where nothing else can be; of equals the one
+        # of here counts
         return max(best, key=lambda row: (state.rank(row.status), row.started))
 
     def winners(self) -> list[TableRow]:
