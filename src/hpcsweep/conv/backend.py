@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
-BACKENDS: Final[Mapping[str, str]] = {"cuda": "libraries.cudnn", "hip": "libraries.miopen"}
+BACKENDS: Final = {"cuda": "libraries.cudnn", "hip": "libraries.miopen"}
 _ANYWHERE: Final = "reference"
 # what the column `backend` says of the reference back-end, and of the framework's own layers
 REFERENCE: Final = "reference"
@@ -35,16 +35,16 @@ FRAMEWORK: Final = "framework"
 # shell patterns of names
 Patterns = tuple[str, ...]
 # of any namespace: extensions of torch have operators of their own
-CONVOLUTIONS: Final[Patterns] = ("*::*conv*",)
-PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
+CONVOLUTIONS: Final = ("*::*conv*",)
+PRODUCTS: Final = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
 # products that add to their first operand
 ADDING: Final = ("aten::addmm", "aten::baddbmm")
 # back-ends open a range named function:algorithm around each call of a vendor's library
-LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
+LIBRARY_CALLS: Final = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
 # torch's own names: of the call that hands a convolution to oneDNN, of the whole call, and of what
 # autograd runs for it
 ONEDNN: Final = "aten::mkldnn_convolution"
-FRAMEWORK_FORWARD: Final[Patterns] = ("aten::conv*",)
+FRAMEWORK_FORWARD: Final = ("aten::conv*",)
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
 
 

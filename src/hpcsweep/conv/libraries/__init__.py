@@ -23,6 +23,8 @@ from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape, Size
 
 T = TypeVar("T")
+# what the C functions of a library take, by name
+Signatures = Mapping[str, tuple[Any, ...]]
 MEMORY_FORMATS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 _NO_RANGE: Final = nullcontext()
 
@@ -43,7 +45,7 @@ class Library(ABC):
     """
 
     vendor: ClassVar[str]
-    signatures: ClassVar[Mapping[str, tuple[Any, ...]]]
+    signatures: ClassVar[Signatures]
 
     def __init__(self, path: str) -> None:
         self.path = path

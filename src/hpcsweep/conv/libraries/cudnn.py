@@ -11,12 +11,11 @@ cuDNN refuses the shape, the framework computes it, and `gradients` says so.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Direction, Expected, Patterns
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.libraries import (
     Descriptor,
     NotSupported,
@@ -34,12 +33,12 @@ NAME: Final = "cudnn"
 
 # What cuDNN calls otherwise in a gradient; DIRECT and the explicit GEMM have no counterpart there.
 # ALGO_0 and, for filters, ALGO_3 add in any order (cudnn_ops.h); what is here is deterministic.
-_OTHER_NAMES: Final[Mapping[str, str]] = {
+_OTHER_NAMES: Final = {
     "implicit_gemm": "algo_1",
     "implicit_precomp_gemm": "algo_1",
 }
 # by direction: the function, and the numbers of its algorithms
-_WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
+_WAYS: Final = {
     Direction.FORWARD: ("cudnnConvolutionForward", cudnn_library.FORWARD),
     Direction.DATA: ("cudnnConvolutionBackwardData", cudnn_library.BACKWARD_DATA),
     Direction.FILTER: ("cudnnConvolutionBackwardFilter", cudnn_library.BACKWARD_FILTER),
@@ -47,7 +46,7 @@ _WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
 
 # By how an algorithm adds up: kernels of these have said so in every cuDNN. Of the others names are
 # compared where they tell.
-_KERNELS: Final[Mapping[str, Patterns]] = {
+_KERNELS: Final = {
     catalog.SUMS_FFT: ("*fft*", "*FFT*"),
     catalog.SUMS_WINOGRAD: ("*inograd*",),
 }

@@ -30,6 +30,7 @@ from hpcsweep.conv.libraries import (
     Library,
     LibraryError,
     NotSupported,
+    Signatures,
     beside_torch,
     first_usable,
 )
@@ -47,9 +48,9 @@ _NO_WORDS: Final = "none"
 # the thousands of a cudnnStatus_t; the rest says more
 _NOT_SUPPORTED: Final = 3
 # cudnnDataType_t
-DATA_TYPES: Final[Mapping[str, int]] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+DATA_TYPES: Final = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 # cudnnTensorFormat_t
-FORMATS: Final[Mapping[str, int]] = {"nchw": 0, "nhwc": 1}
+FORMATS: Final = {"nchw": 0, "nhwc": 1}
 # cudnnConvolutionMode_t
 CROSS_CORRELATION: Final = 1
 # cudnnMathType_t; ALLOW_CONVERSION (2) would compute float32 in float16, and is never used
@@ -63,11 +64,11 @@ FORWARD: Final = {
     name: known.cudnn for name, known in ALGORITHMS.items() if known.cudnn is not None
 }
 # cudnnConvolutionBwdDataAlgo_t
-BACKWARD_DATA: Final[Mapping[str, int]] = {
+BACKWARD_DATA: Final = {
     "algo_0": 0, "algo_1": 1, "fft": 2, "fft_tiling": 3, "winograd": 4, "winograd_nonfused": 5,
 }  # fmt: skip
 # cudnnConvolutionBwdFilterAlgo_t
-BACKWARD_FILTER: Final[Mapping[str, int]] = {
+BACKWARD_FILTER: Final = {
     "algo_0": 0, "algo_1": 1, "fft": 2, "algo_3": 3, "winograd": 4, "winograd_nonfused": 5,
     "fft_tiling": 6,
 }  # fmt: skip
@@ -78,7 +79,7 @@ _WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
 _RUN: Final = (*(c_void_p,) * 7, c_int, *(c_void_p, c_size_t), *(c_void_p,) * 3)
 _WAYS: Final = ("Forward", "BackwardData", "BackwardFilter")
 _DESCRIPTORS: Final = ("Tensor", "Filter", "Convolution")
-SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+SIGNATURES: Final[Signatures] = {
     "cudnnCreate": _NEW,
     "cudnnDestroy": (c_void_p,),
     "cudnnSetStream": (c_void_p, c_void_p),
@@ -95,13 +96,13 @@ SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 # cudnnBackendDescriptorType_t
-DESCRIPTORS: Final[Mapping[str, int]] = {
+DESCRIPTORS: Final = {
     "CONVOLUTION": 1, "ENGINE": 2, "ENGINECFG": 3, "ENGINEHEUR": 4, "EXECUTION_PLAN": 5,
     "KNOB_CHOICE": 7, "OPERATION_CONVOLUTION_FORWARD": 10, "OPERATIONGRAPH": 15, "TENSOR": 17,
     "DEVICEPROP": 38,
 }  # fmt: skip
 # cudnnBackendAttributeType_t
-TYPES: Final[Mapping[str, int]] = {
+TYPES: Final = {
     "DATA_TYPE": 1, "INT64": 3, "FLOAT": 4, "CONVOLUTION_MODE": 7, "HEUR_MODE": 8,
     "KNOB_TYPE": 9, "NUMERICAL_NOTE": 11, "BACKEND_DESCRIPTOR": 15, "INT32": 23, "CHAR": 24,
 }  # fmt: skip
@@ -110,7 +111,7 @@ _C_TYPES: Final[Mapping[str, Any]] = {
     "CHAR": c_char,
 }  # fmt: skip
 # cudnnBackendAttributeName_t, by the type of their values
-_BY_TYPE: Final[Mapping[str, Mapping[str, int]]] = {
+_BY_TYPE: Final = {
     "DATA_TYPE": {"CONVOLUTION_COMP_TYPE": 100, "TENSOR_DATA_TYPE": 901},
     "CONVOLUTION_MODE": {"CONVOLUTION_CONV_MODE": 101},
     "INT64": {
@@ -202,7 +203,7 @@ class CudnnLibrary(Library):
 class CudnnGraph(CudnnLibrary):
     """A loaded libcudnn with its graph interface."""
 
-    signatures: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+    signatures: ClassVar[Signatures] = {
         "cudnnBackendCreateDescriptor": (c_int, POINTER(c_void_p)),
         "cudnnBackendDestroyDescriptor": (c_void_p,),
         "cudnnBackendFinalize": (c_void_p,),

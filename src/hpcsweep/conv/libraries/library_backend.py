@@ -18,7 +18,7 @@ import ctypes
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -58,7 +58,7 @@ _FRAMEWORK_CALLS: Final = (
 _FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
 _MIB: Final = 1 << 20
 # the operators: their names by direction, and the back-ends by the name that one is given
-NAMES: Final[Mapping[Direction, str]] = {
+NAMES: Final = {
     Direction.FORWARD: "hpcsweep::convolution",
     Direction.DATA: "hpcsweep::convolution_data_gradient",
     Direction.FILTER: "hpcsweep::convolution_filter_gradient",

@@ -18,7 +18,7 @@ the host.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
@@ -33,6 +33,7 @@ from hpcsweep.conv.libraries import (
     NotSupported,
     Plan,
     Problem,
+    Signatures,
     beside_torch,
     first_usable,
     strides,
@@ -49,7 +50,7 @@ _MAJORS: Final = (2, 3)
 _MOST_SOLUTIONS: Final = 128
 
 # miopenDataType_t
-_DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
+_DATA_TYPES: Final = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
 # miopenConvAlgorithm_t
 _NAMES: Final = {
     known.miopen: name for name, known in catalog.ALGORITHMS.items() if known.miopen is not None
@@ -57,7 +58,7 @@ _NAMES: Final = {
 _NUMBERS: Final = {name: number for number, name in sorted(_NAMES.items())}
 # miopenConvolutionMode_t: cross-correlation; groups are a count of their own
 _CROSS_CORRELATION: Final = 0
-_FUNCTIONS: Final[Mapping[Direction, str]] = {
+_FUNCTIONS: Final = {
     Direction.FORWARD: "miopenConvolutionForward",
     Direction.DATA: "miopenConvolutionBackwardData",
     Direction.FILTER: "miopenConvolutionBackwardWeights",
@@ -81,7 +82,7 @@ _ONE: Final = (*_PROBLEM, c_uint64)
 # handle, descriptor and address twice, convolution, result, workspace, solution
 _RUN: Final = (*(c_void_p,) * 9, c_size_t, c_uint64)
 _NEW: Final = (POINTER(c_void_p),)
-SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+SIGNATURES: Final[Signatures] = {
     "miopenGetVersion": (POINTER(c_size_t), POINTER(c_size_t), POINTER(c_size_t)),
     "miopenCreateWithStream": (POINTER(c_void_p), c_void_p),
     "miopenSetStream": (c_void_p, c_void_p),

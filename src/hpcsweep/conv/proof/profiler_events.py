@@ -27,17 +27,16 @@ from hpcsweep.conv.backend import (
     PRODUCTS,
     Direction,
     Operation,
-    Patterns,
     matches,
 )
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import Observation, onednn
 from hpcsweep.conv.proof.onednn import Primitive
 
-TRANSFORMS: Final[Patterns] = ("aten::_fft_*",)
-_WHOLE: Final[Patterns] = (*PRODUCTS, *TRANSFORMS)
+TRANSFORMS: Final = ("aten::_fft_*",)
+_WHOLE: Final = (*PRODUCTS, *TRANSFORMS)
 # operators that tell one algorithm from another; those of a library's call are its own
-TELLING: Final[Patterns] = (
+TELLING: Final = (
     *PRODUCTS,
     *TRANSFORMS,
     *CONVOLUTIONS,

@@ -154,6 +154,6 @@ def cat(blocks: list[Tensor], dim: int) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim)
 
 
-def parts(total: int, most: int) -> list[int]:
+def pieces(total: int, most: int) -> list[int]:
     """Return the sizes of the pieces that `Tensor.split` makes."""
     return [min(most, total - done) for done in range(0, total, most)]

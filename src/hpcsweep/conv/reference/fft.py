@@ -32,7 +32,7 @@ from hpcsweep.conv.reference.family import (
     join,
     needs_unit_steps,
     pad,
-    parts,
+    pieces,
     tile_count,
     tiles,
 )
@@ -65,7 +65,7 @@ class Fft(OperatorFamily):
         count = shape.n * rows * columns
         yield Operation("aten::_fft_r2c", size)
         yield Operation("aten::_fft_c2r", half)
-        for block in parts(math.prod(half), _block(shape)):
+        for block in pieces(math.prod(half), _block(shape)):
             yield product(1, block, shape.taps, shape.out_c * shape.group_in)
             yield product(block * shape.groups, count, shape.group_in, shape.group_out)
 

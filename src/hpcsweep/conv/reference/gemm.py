@@ -25,7 +25,7 @@ from hpcsweep.conv.reference.family import (
     cat,
     constant,
     pad_fully,
-    parts,
+    pieces,
 )
 from hpcsweep.conv.shape import ConvShape
 
@@ -137,8 +137,8 @@ class PrecomputedGemm(OperatorFamily):
         pixels, images = _block(shape)
         inner = shape.group_in * shape.taps
         yield Operation("aten::index_select")
-        for count in parts(shape.n, images):
-            for part in parts(shape.pixels, pixels):
+        for count in pieces(shape.n, images):
+            for part in pieces(shape.pixels, pixels):
                 yield product(shape.groups, shape.group_out, inner, count * part)
 
 

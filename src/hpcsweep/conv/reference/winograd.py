@@ -30,7 +30,7 @@ from hpcsweep.conv.reference.family import (
     constant,
     join,
     needs_unit_steps,
-    parts,
+    pieces,
     tile_count,
     tiles,
 )
@@ -39,6 +39,7 @@ from hpcsweep.conv.shape import ConvShape
 Matrix = tuple[tuple[float, ...], ...]
 # of a tile each way, F(2x2, 3x3); larger tiles multiply less, and lose digits
 OUTPUTS: Final = 2
+_STEP: Final = (OUTPUTS, OUTPUTS)
 _SIDE: Final = 4  # of an input tile
 _POINTS: Final = _SIDE * _SIDE
 # Lavin and Gray 2016, section 4.1: y = AT ((G g) * (BT d))
@@ -57,7 +58,7 @@ class Winograd(OperatorFamily):
         filters = weight.reshape(-1, shape.taps).t()
         filters = _squared(G, weight.dtype, weight.device) @ filters
         filters = filters.view(-1, shape.group_out, shape.group_in)
-        every = tiles(x, shape, (_SIDE, _SIDE), (OUTPUTS, OUTPUTS))
+        every = tiles(x, shape, (_SIDE, _SIDE), _STEP)
         blocks = every.split(self._rows(shape), dim=2)
         image = cat([self._block(tile, filters, shape) for tile in blocks], 2)
         return join(image, shape)
@@ -82,11 +83,11 @@ class Winograd(OperatorFamily):
 
     def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield the filters' transform, windows, and for each block a product and transforms."""
-        rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+        rows, columns = tile_count(shape, _STEP)
         filters = shape.out_c * shape.group_in
         yield product(1, _POINTS, shape.taps, filters)
         yield Operation("aten::unfold")
-        for count in parts(rows, self._rows(shape)):
+        for count in pieces(rows, self._rows(shape)):
             across = shape.n * count * columns
             yield product(1, _POINTS, _POINTS, shape.in_c * across)
             yield product(_POINTS * shape.groups, shape.group_out, shape.group_in, across)
@@ -101,7 +102,7 @@ class Winograd(OperatorFamily):
 
     def _rows(self, shape: ConvShape) -> int:
         """Return how many rows of tiles make a block: about `BLOCK_BYTES`, but no tiny product."""
-        _, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
+        _, columns = tile_count(shape, _STEP)
         across = shape.n * columns
         item = max(shape.itemsize, 4)  # reduced types are computed in float32
         each = _POINTS * (shape.in_c + shape.out_c) * item
@@ -113,7 +114,7 @@ class NonfusedWinograd(Winograd):
     """Transforms all filters and all tiles, multiplies once, transforms all products back."""
 
     def _rows(self, shape: ConvShape) -> int:
-        return tile_count(shape, (OUTPUTS, OUTPUTS))[0]
+        return tile_count(shape, _STEP)[0]
 
     def _back_steps(self, values: int) -> Iterator[Operation]:
         yield product(1, OUTPUTS, _SIDE, _SIDE * values)
