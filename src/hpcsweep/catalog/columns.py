@@ -285,9 +285,9 @@ def split(
     wanted += READ
     there = {*filled, *own, *_ALWAYS}
     overall = tuple(name for name in dict.fromkeys(wanted) if name in there)
-    rest = filled - {*overall}
-    known = [name for name in MERGED_COLUMNS if name in rest]
-    return overall, (*JOINED, *known, *sorted(rest - {*MERGED_COLUMNS}))
+    details = filled - {*overall}
+    known = [name for name in MERGED_COLUMNS if name in details]
+    return overall, (*JOINED, *known, *sorted(details - {*MERGED_COLUMNS}))
 
 
 @cache

@@ -49,7 +49,7 @@ class _Cell:
         self.kind = kind
         self.clocked = clocked
 
-    def __get__(self, record: object, of: type) -> object:
+    def __get__(self, record: object, _kind: type) -> object:
         return self if record is None else None
 
 

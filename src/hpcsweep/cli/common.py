@@ -139,10 +139,10 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     from hpcsweep.submit import request
 
     gpus = request.named_gpus(sweep)
-    here = request.device_here(sweep).gpu if gpus else ""
+    device = request.device_here(sweep).gpu if gpus else ""
     # a sweep that names GPUs is meant for a cluster, unless this machine has one of them
-    if here and here not in gpus:
-        why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
+    if device and device not in gpus:
+        why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {device}"
     elif slurm.available():
         why = "this machine has sbatch, so it may be a login node"
     else:

@@ -119,8 +119,8 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
         profiles = discover.ask()
     except (Refused, SchedulerError) as none:
         if cluster is None:
-            here = "`hpcsweep init --cluster local` sets up this machine alone"
-            raise type(none)(f"{none}; {here}") from none
+            remedy = "`hpcsweep init --cluster local` sets up this machine alone"
+            raise type(none)(f"{none}; {remedy}") from none
         messages.progress(f"profiles: {none}")
         return []
     for line in discover.write(profiles, folder, force=False):
@@ -171,10 +171,10 @@ def _keep_default(file: Path, cluster: str) -> str:
     """Set the key `cluster` of a configuration file, and leave the rest of it as it is."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     # keys of no table stand above the first one
-    head, table, rest = text.partition("[")
+    head, bracket, tables = text.partition("[")
     line = f"cluster = {json.dumps(cluster)}\n"
     head, times = re.subn(r"(?m)^cluster\s*=.*\n?", lambda _found: line, head, count=1)
-    _write(file, f"{'' if times else line}{head}{table}{rest}", text)
+    _write(file, f"{'' if times else line}{head}{bracket}{tables}", text)
     return f"configuration: {file}: {line.strip()}"
 
 

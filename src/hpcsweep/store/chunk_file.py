@@ -54,9 +54,9 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, list[float]]
         for chunk in chunks:
             # the checksum stands second, so that a reader proves a line before it parses it
             text = json.dumps(_encode(chunk), separators=(",", ":"))
-            head, comma, rest = text.partition(",")
+            head, comma, keys = text.partition(",")
             checksum = zlib.crc32(text.encode("ascii"))
-            file.write(f'{head},"crc":"{checksum:08x}"{comma}{rest}\n')
+            file.write(f'{head},"crc":"{checksum:08x}"{comma}{keys}\n')
             points += len(chunk.points)
             seconds.append(chunk.seconds)
         file.flush()

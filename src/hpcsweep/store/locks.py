@@ -53,7 +53,7 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
     """
     manifest.check_layout(sweep_dir.path)
     lock = FileLock(sweep_dir.lock)
-    told = sweep_dir.lock.with_name(".lock-holder")
+    holder_file = sweep_dir.lock.with_name(".lock-holder")
     try:
         made = [path for path in (sweep_dir.path, sweep_dir.path.parent) if not path.exists()]
         sweep_dir.path.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,9 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
             warnings.simplefilter("ignore")
             lock.acquire(timeout=timeout)
     except Timeout:
-        what = f"locked for more than {timeout:g} s by {_holder(told)}; wait for it, or end it"
+        what = (
+            f"locked for more than {timeout:g} s by {_holder(holder_file)}; wait for it, or end it"
+        )
         again = ", and run this command again"
         with suppress(OSError):  # where the file system has no locks, the file is it: it has text
             if sweep_dir.lock.stat().st_size:
@@ -73,7 +75,7 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with suppress(ResultsError):  # the holder's name is only for messages
             holder = Holder(what=what, since=now, process=processes.identity())
-            files.write_json(told, typed_json.to_plain(holder))
+            files.write_json(holder_file, typed_json.to_plain(holder))
         manifest.check_layout(sweep_dir.path)  # again: a newer program may have held the lock
         for folder in (sweep_dir.submissions_dir, sweep_dir.shards_dir):  # so may another host
             files.see_anew(folder)
@@ -81,7 +83,7 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         if sweep_dir.submissions_dir.is_dir():
             manifest.keep_layout(sweep_dir.path)
     finally:
-        told.unlink(missing_ok=True)
+        holder_file.unlink(missing_ok=True)
         with suppress(OSError):  # a folder for which nothing was made but the lock
             if os.listdir(sweep_dir.path) == [sweep_dir.lock.name]:  # noqa: PTH208 - names
                 sweep_dir.lock.unlink()

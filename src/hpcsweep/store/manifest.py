@@ -133,15 +133,15 @@ def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
     """Return a profile without values that may be secret: variables, shell, options."""
     found = dict(profile)
     for key, value in profile.items():
-        some = value if isinstance(value, list) else []
+        items = value if isinstance(value, list) else []
         # programs take secrets in any of these; the other keys are names and numbers
         if key == "env":
             variables = value if isinstance(value, dict) else {}
             found[key] = {name: _mask(name, text) for name, text in variables.items()}
         elif key == "setup":
-            found[key] = [_mask("", line) for line in some]
+            found[key] = [_mask("", line) for line in items]
         elif key in _OPTIONS:
-            found[key] = [_mask_option(str(option)) for option in some]
+            found[key] = [_mask_option(str(option)) for option in items]
     return found
 
 

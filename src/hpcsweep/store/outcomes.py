@@ -77,8 +77,8 @@ class PointTally:
             return text.tally(self.statuses, PointStatus)
         measured = f"{self.statuses[PointStatus.OK]:,} ok, {self.not_valid:,} of them not valid"
         others = text.tally({**self.statuses, PointStatus.OK: 0}, PointStatus)
-        told = f"{measured}: {self.flagged()}"
-        return f"{told}; {others}" if others else told
+        text_of_ok = f"{measured}: {self.flagged()}"
+        return f"{text_of_ok}; {others}" if others else text_of_ok
 
     def flagged(self) -> str:
         """Return ``very_noisy 30, inaccurate 2``, the most frequent first."""
@@ -180,11 +180,11 @@ def told_of(row: Row) -> Row:
     """
     if row["status"] in WELL and not doubts_of(row):
         return _WELL_ROWS[row["status"]]
-    told = dict[str, str]()
+    cells = dict[str, str]()
     for name in (*TOLD, *_axes_of_command(row)):
         if row.get(name):
-            told[name] = sys.intern(str(row[name]))
-    return told
+            cells[name] = sys.intern(str(row[name]))
+    return cells
 
 
 def failures_of(
@@ -222,13 +222,13 @@ def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
         if sweep_dir.sweep_file.is_file():  # tables that were imported have none
             parts.append(again)
     if lasting:
-        told = ", ".join(sorted(lasting))
+        flags_told = ", ".join(sorted(lasting))
         if UNDECIDED in lasting:
             missing = _texts(doubted, "checks_missing")
             ended = ", ".join(sorted({text.partition(":")[0] for text in missing}))
             why = f"{UNDECIDED} (a process ended in the check {ended})"
-            told = told.replace(UNDECIDED, why)
-        parts.append(f"{told}: would be so again (hpcsweep show {sweep_dir.name})")
+            flags_told = flags_told.replace(UNDECIDED, why)
+        parts.append(f"{flags_told}: would be so again (hpcsweep show {sweep_dir.name})")
     return "; ".join(parts)
 
 

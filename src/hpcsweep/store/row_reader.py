@@ -131,11 +131,11 @@ def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[Row]]:
     prove. `Unread` where a file cannot be opened.
     """
     try:
-        *lines, rest = files.regular_bytes(shard.overall).split(b"\n")
+        *lines, unended = files.regular_bytes(shard.overall).split(b"\n")
     except OSError as error:
         raise files.cannot_read(shard.overall, error) from error
     columns, first = _header(lines)
-    result = Shard(shard, columns, _layer_columns(shard), torn=bool(rest))
+    result = Shard(shard, columns, _layer_columns(shard), torn=bool(unended))
     return result, _rows(result, lines, first)
 
 

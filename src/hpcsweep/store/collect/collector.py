@@ -106,14 +106,14 @@ def superseded(sweep_dir: SweepDir) -> tuple[list[ShardPath], list[str]]:
     counting = {row.shard for row in reading.pool.winners()}
     old = list[ShardPath]()
     unread = list[str]()
-    for seen in reading.shards:
-        if seen.path in counting or not seen.path.next_attempt().overall.exists():
+    for shard in reading.shards:
+        if shard.path in counting or not shard.path.next_attempt().overall.exists():
             continue
-        problems = [*seen.unread, *seen.problems]
+        problems = [*shard.unread, *shard.problems]
         if problems:
-            unread.append(f"{seen.path.overall} stays, since it cannot be read: {problems[0]}")
+            unread.append(f"{shard.path.overall} stays, since it cannot be read: {problems[0]}")
         else:
-            old.append(seen.path)
+            old.append(shard.path)
     return old, unread
 
 
@@ -153,7 +153,7 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
     measured = {record.id for record in manifests if record.profile != IMPORT}
     plan = TablePlan(sources, measured & sources.keys())
     _look(plan, sweep_dir, manifests, reading.pool.rows.keys())
-    has_rows = any(seen.taken or seen.left_out for seen in reading.shards)
+    has_rows = any(shard.taken or shard.left_out for shard in reading.shards)
     if not has_rows and not sweep_dir.overall.exists():
         return replace(_report(sweep_dir, reading, plan, Written()), nothing=True)
     report = _report(sweep_dir, reading, plan, merge.write_all(sweep_dir, reading.pool, plan))
@@ -182,27 +182,27 @@ class _Reading:
     def _read(self, shard: ShardPath, age: SubmissionOrder, blocks: Blocks) -> None:
         """Take the rows of a shard, and note what was left out."""
         try:
-            seen, rows = scan_shard(shard)
+            content, rows = scan_shard(shard)
         except ResultsError as error:
             self.shards.append(Shard(shard, unread=[str(error)]))
             return
-        self.shards.append(seen)
+        self.shards.append(content)
         for row in rows:
             try:
-                entry = merge.table_row(row, seen, age)
+                entry = merge.table_row(row, content, age)
                 entry.blocks_of(row["_line"], blocks)  # they are intact
                 self.pool.add(entry)
-                seen.taken += 1
+                content.taken += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
                 point = row["point_id"]
                 # a row is worth nothing without its blocks; the others stay as they are
                 what = f"{shard.overall}:{row['_at']}: row of point {point} left out: {error}"
                 if isinstance(error, Unread):
-                    seen.unread.append(what)
+                    content.unread.append(what)
                     self.points_unread.add(point)
                 else:
-                    seen.left_out += 1
-                    seen.problems.append(what)
+                    content.left_out += 1
+                    content.problems.append(what)
 
 
 def _report(
@@ -220,13 +220,13 @@ def _report(
     problems = []
     torn = []
     lost = []
-    for seen in reading.shards:
-        unread += seen.unread
-        problems += seen.problems
-        if seen.torn:
-            torn.append(f"{seen.path.overall}: torn last line left out")
-        if seen.unread or (seen.left_out and not seen.taken):
-            lost.append(str(seen.path.overall))
+    for shard in reading.shards:
+        unread += shard.unread
+        problems += shard.problems
+        if shard.torn:
+            torn.append(f"{shard.path.overall}: torn last line left out")
+        if shard.unread or (shard.left_out and not shard.taken):
+            lost.append(str(shard.path.overall))
     return CollectReport(
         sweep=sweep_dir.name,
         points=len(winners),
@@ -241,10 +241,10 @@ def _report(
         remedy=_remedy(sweep_dir, destroyed) or (sweep_dir.command("collect") if unread else ""),
         left_out=[*unread, *problems, *torn],
         unreadable=lost,
-        unread=sum(bool(seen.unread) for seen in reading.shards),
+        unread=sum(bool(shard.unread) for shard in reading.shards),
         version_mixes=mixes_to_json(written.mixes),
         notes=[*damage, *plan.notes, *_old_files(sweep_dir, reading.pool, winners)],
-        disturbed=outcomes.disturbance(sweep_dir, written.told),
+        disturbed=outcomes.disturbance(sweep_dir, written.for_messages),
         damaged=damage,
     )
 
@@ -266,7 +266,7 @@ def _old_files(sweep_dir: SweepDir, pool: Pool, winners: Iterable[TableRow]) -> 
 
 def _destroyed(reading: _Reading, missing: set[str]) -> list[str]:
     """Return the missing points that damaged lines are of."""
-    damaged = [seen.path for seen in reading.shards if seen.left_out]
+    damaged = [shard.path for shard in reading.shards if shard.left_out]
     try:
         rows = [*read_rows(damaged)] if missing else []
     except Unread:  # it was readable a moment ago; the next collect reports it

@@ -308,7 +308,7 @@ class Written:
     rows: list[TableRow] = field(default_factory=list)
     mixes: Mixes = field(default_factory=dict)
     layer_rows: int = 0
-    told: list[Mapping[str, str]] = field(default_factory=list)
+    for_messages: list[Mapping[str, str]] = field(default_factory=list)
 
 
 def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
@@ -337,7 +337,7 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
             for file, names in ((overall, short), (details, long)):
                 text = shards.joined([cells.get(name, "") for name in names])
                 file.write(f"{text}\n".encode())
-            written.told.append(outcomes.told_of(cells))
+            written.for_messages.append(outcomes.told_of(cells))
             if layer_block and row.layer_columns != layer_columns:
                 layer_block = _remapped(layer_block, row.layer_columns, layer_columns)
             layers.write(layer_block.replace(b"\n", row.ending()))

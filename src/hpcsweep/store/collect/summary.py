@@ -55,8 +55,8 @@ class CollectReport:
     def text(self) -> str:
         """Return the text that `collect` prints."""
         more = len(self.left_out) - _SHOWN
-        rest = f"and {more:,} more like these (--json has all)" if more > 0 else ""
-        parts = [self._head(), self.disturbed, *self._findings(), *self.left_out[:_SHOWN], rest]
+        others = f"and {more:,} more like these (--json has all)" if more > 0 else ""
+        parts = [self._head(), self.disturbed, *self._findings(), *self.left_out[:_SHOWN], others]
         return "\n  ".join(filter(None, [*parts, self._done()]))
 
     def error(self) -> DamagedResults | None:
