@@ -15,7 +15,7 @@ from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import estimate, request
-from hpcsweep.submit.dry_run import cost_of
+from hpcsweep.submit.cost import cost_of
 from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.passes import Operations, Peaks
 from localruns import Desk

@@ -182,12 +182,12 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit import dry_run, support
+    from hpcsweep.submit import cost, support
     from hpcsweep.submit.comparison import in_results
 
     sweep = sweep_file.load(spec)
     requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
-    costs = [dry_run.cost_of(results, request) for request in requests]
+    costs = [cost.cost_of(results, request) for request in requests]
     support.check_support([in_results(results, request) for request in requests])
     return Answer(
         record=lambda: {"estimates": [each.to_json() for each in costs]},

@@ -11,7 +11,7 @@ each of them N values of the second.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import chain, islice, product
@@ -180,16 +180,21 @@ class _Thinned(Grid):
         super().__init__([grid.dims[place] for place in order], grid.excludes, grid.sources)
         self._parts = parts
         self._n = n
+        self._chosen: dict[tuple[int, Masks], list[tuple[int, Masks]]] = {}
 
-    def rows_of(self, depth: int, masks: Masks) -> Sequence[tuple[int, Masks]]:
+    def rows(self, depth: int, masks: Masks) -> Iterable[tuple[int, Masks]]:
         """Return evenly spread rows of those with which a beginning of these masks goes on."""
-        possible = super().rows_of(depth, masks)
+        possible = super().rows(depth, masks)
         number = len(self.dims) - len(self._parts)
         if depth < number:
             return possible
-        onward = dict(possible)
-        rows = [row for row in self._parts[depth - number] if row in onward]
-        return [(row, onward[row]) for row in _thin(rows, self.dims[depth], self._n)]
+        kind = (depth, masks)
+        if kind not in self._chosen:
+            onward = dict(possible)
+            rows = [row for row in self._parts[depth - number] if row in onward]
+            chosen = _thin(rows, self.dims[depth], self._n)
+            self._chosen[kind] = [(row, onward[row]) for row in chosen]
+        return self._chosen[kind]
 
 
 def _sample(grid: Grid, n: int, name: str) -> list[Indices]:

@@ -38,15 +38,17 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
-_PACE: Final = {"model": 0, "algorithm": 2, VISIT: 3}  # others: 1; the slowest is 0
+# Places of axes, 1 for all others. The model is the slowest: a worker keeps its network. What will
+# be compared, algorithms and visits, is the fastest: so one task measures it.
+_PACE: Final = {"model": 0, "algorithm": 2, VISIT: 3}
 
 Indices: TypeAlias = tuple[int, ...]  # one row of each dimension
 Masks: TypeAlias = tuple[int, ...]  # one for each of the rows that were joined into this one
 
 EVERY_BIT: Final = -1
 NO_CONDITION: Final[Masks] = (EVERY_BIT,)
-# Kinds of beginnings whose continuations are kept. A walk takes one kind after the other, so more
-# would help little; each may have as many rows as the longest axis.
+# Kinds of beginnings of which is kept what follows. A walk takes one kind after the other, so more
+# would help little.
 _REMEMBERED: Final = 1_000
 
 
@@ -128,11 +130,7 @@ class Space:
         return [place for place, rule in enumerate(self.whens) if name in rule.axes]
 
     def groups(self) -> list[tuple[str, ...]]:
-        """Return the groups of axes that move together, the slowest first.
-
-        The model comes first, since a worker keeps its network; algorithms and visits come last, so
-        that one task measures the points that will be compared.
-        """
+        """Return the groups of axes that move together, the slowest first."""
         group_of = {name: group for group in self.zips for name in group}
         ordered = sorted(self.names(), key=lambda name: _PACE.get(name, 1))
         return list(dict.fromkeys(group_of.get(name, (name,)) for name in ordered))
@@ -215,7 +213,7 @@ class Grid:
         self.excludes = excludes
         self.sources = sources
         self._numbers: dict[tuple[int, Masks], int] = {}
-        self.rows = lru_cache(_REMEMBERED)(self.rows_of)
+        self._onward = lru_cache(_REMEMBERED)(self._following)
 
     @property
     def count(self) -> int:
@@ -235,15 +233,21 @@ class Grid:
             self._numbers[kind] = sum([self.number(depth + 1, both) for _row, both in rows])
         return self._numbers[kind]
 
-    def rows_of(self, depth: int, masks: Masks) -> Sequence[tuple[int, Masks]]:
-        """Return the rows with which a beginning of these masks goes on, with the masks of both."""
-        dim = self.dims[depth]
-        onward = {}
-        for more in dim.kinds:
+    def rows(self, depth: int, masks: Masks) -> Iterable[tuple[int, Masks]]:
+        """Yield the rows with which a beginning of these masks goes on, with the masks of both."""
+        onward = self._onward(depth, masks)
+        for row, more in enumerate(self.dims[depth].masks):
+            if more in onward:
+                yield row, onward[more]
+
+    def _following(self, depth: int, masks: Masks) -> Mapping[Masks, Masks]:
+        """Return the masks of rows with which some combination goes on, and what both leave."""
+        found = {}
+        for more in self.dims[depth].kinds:
             both = joined(masks, more)
             if self.number(depth + 1, both):
-                onward[more] = both
-        return [(row, onward[more]) for row, more in enumerate(dim.masks) if more in onward]
+                found[more] = both
+        return found
 
     def walk(self) -> Iterator[Indices]:
         """Yield the combinations that are kept, in order."""

@@ -1,8 +1,8 @@
-"""Says what `submit` would do: `hpcsweep estimate` what it costs, `submit --dry-run` everything.
+"""`hpcsweep submit --dry-run`: does everything that `submit` does, but submits nothing.
 
-Both take the steps of `submit` in a temporary folder, and submit nothing. The dry run writes there
-the files that would be sent, byte for byte, asks Slurm whether it would accept the job, and
-measures one point here, the cheapest: this machine may be a slow one.
+It takes the steps of `submit` in a temporary folder. It writes there the files that would be
+sent, byte for byte, asks Slurm whether it would accept the job, and measures one point here, the
+cheapest: this machine may be a slow one.
 """
 
 from __future__ import annotations
@@ -11,91 +11,24 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launcher_to_slurm, slurm
 from hpcsweep.cluster.local import supervisors, this_machine
-from hpcsweep.cluster.slurm import bad_nodes, job_script, journal
+from hpcsweep.cluster.slurm import bad_nodes, job_script
 from hpcsweep.errors import PointsFailed
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import draft, steps
-from hpcsweep.submit.comparison import LIVE, Submit, compare, in_results
-from hpcsweep.submit.estimate import EstimateBasis, estimator
+from hpcsweep.submit.comparison import Submit, compare, in_results
+from hpcsweep.submit.cost import Cost, ask_only, drafted
+from hpcsweep.submit.estimate import estimator
 from hpcsweep.submit.request import Request, points_of
-from hpcsweep.text import count, duration
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The figures of a submission that was prepared for them alone."""
-
-    job: Submit
-
-    @property
-    def _queued(self) -> int:
-        return self.job.left_out.settled[LIVE]
-
-    @property
-    def _measured(self) -> int:
-        return self.job.left_out.settled.total() - self._queued
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain record."""
-        job = self.job
-        request = job.request
-        rests_on = job.estimates.counts
-        gpu_hours = dict[str, float | None]()
-        if job.seconds:
-            gpu_hours[request.device] = job.seconds / 3600 if job.estimates.is_known else None
-        return {
-            "sweep": request.sweep.name,
-            "profile": request.profile.name,
-            "run": job.run,
-            "points": job.points,
-            "chunks": len(job.chunk_seconds),
-            "already_measured": self._measured,
-            "queued": self._queued,
-            "gpu_hours": gpu_hours,
-            "share_from_rows": rests_on[EstimateBasis.MEASURED] / (job.points or 1),
-            "rests_on": {str(basis): number for basis, number in rests_on.items()},
-        }
-
-    def text(self) -> str:
-        """Return the counts, the time, and what that rests on."""
-        job = self.job
-        request = job.request
-        run = f", run {job.run}" if job.run else ""
-        left = f"{count(job.points, 'point')} in {count(len(job.chunk_seconds), 'chunk')}"
-        head = f"{request.sweep.name}{run} on {request.profile.name}: {left}"
-        head += f", {self._measured:,} measured already"
-        if self._queued:
-            head += f", {self._queued:,} {LIVE}"
-        if not job.points:
-            return head
-        about = duration(job.seconds) if job.estimates.is_known else "nobody knows how long"
-        expected = f"expected: {about} on {request.device}"
-        return "\n".join([head, expected, f"  {job.estimates.basis()}"])
-
-
-def cost_of(results: Path, request: Request) -> Cost:
-    """Return what a request is expected to cost; nothing stays of what is written for that."""
-    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        return Cost(steps.through(ESTIMATE, _drafted(in_results(results, request), folder)))
-
-
-def _drafted(job: Submit, folder: str) -> Submit:
-    """Return a request whose submission is written below a temporary folder."""
-    return replace(job, draft_dir=SweepDir(Path(folder) / job.sweep_dir.name))
-
-
-def ask_only(job: Submit) -> Submit:
-    """Ask Slurm what became of what was sent before, and change nothing."""
-    return replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions()))
+from hpcsweep.text import duration
 
 
 def rehearse(results: Path, request: Request) -> int:
@@ -104,7 +37,7 @@ def rehearse(results: Path, request: Request) -> int:
     request = replace(request, options=replace(request.options, argv=argv))
     (job,) = steps.checked(results, [request])
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        steps.through(DRY_RUN, _drafted(job, folder))
+        steps.through(DRY_RUN, drafted(job, folder))
     return _measure_cheapest(job)
 
 
@@ -142,8 +75,6 @@ def show(job: Submit) -> Submit:
     return job
 
 
-# What goes into the temporary folder; the checks, which ask torch, are made by `rehearse` alone.
-ESTIMATE: Final[Sequence[steps.Step]] = (ask_only, compare, draft.pack, draft.estimate)
 DRY_RUN: Final[Sequence[steps.Step]] = (
     ask_only, compare, draft.pack, tell_cost, draft.estimate, steps.check_place, draft.write, show,
 )  # fmt: skip

@@ -14,9 +14,9 @@ send            to the queue; on this machine, measure
 
 The checks are made of all requests before anything is sent, and without the lock of the folder,
 since torch may take minutes. From `ask` on the lock is held: so `compare` knows what others have
-measured meanwhile. A dry run takes the same steps in another folder, and shows instead of sending;
-an estimate ends earlier (`dry_run`). A local run of what was never sent to Slurm imports nothing
-that asks it.
+measured meanwhile. A dry run takes the same steps in another folder, and shows instead of sending
+(`dry_run`); an estimate ends earlier (`cost`). A local run of what was never sent to Slurm imports
+nothing that asks it.
 """
 
 from __future__ import annotations
