@@ -47,7 +47,8 @@ from hpcsweep.spec.validation import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MAX_VALUES: Final = 1_000_000  # on one axis
+# On one axis. It is three times what is submitted at once, and a list of so many takes 40 MB.
+MAX_VALUES: Final = 1_000_000
 _TABLES: Final = {"model": MODELS, "dataset": DATASETS}  # built-in names, beside factories
 
 

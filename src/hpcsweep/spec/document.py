@@ -29,9 +29,12 @@ MAX_BYTES: Final = 1 << 20  # a larger file lists what a range says, or is anoth
 MAX_DEPTH: Final = 32  # far more than a sweep file needs; a recursion stays short
 # every use of an alias counts its values again; so many take some 3 s to read
 MAX_VALUES: Final = 200_000
+_WIDE: Final = 60  # signs of a key or a value: it shares a line with the file, the key and a remedy
 MOST_SHOWN: Final = 20  # complaints about one file: what fits a screen
 
+# What YAML 1.2 does not call printable: it names a binary file, or hides what a terminal shows.
 _CONTROL: Final = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Of 18 digits every number fits 64 bits, in which tables and their readers keep it.
 _INT: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS: Final = {
@@ -39,7 +42,9 @@ _WORDS: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+# ``key:value``, in which no part is a path, a time or a name of a factory
 _KEY_AND_VALUE: Final = re.compile(r"\s*(- )?\w+:[^\s:/].*")
+# tomllib's errors have no attributes with the place before Python 3.14: it stands in their text
 _TOML_PLACE: Final = r"\s*\(at (?:line (\d+), column \d+|end of document)\)"
 
 
@@ -147,7 +152,7 @@ def dotted(loc: Loc) -> str:
 
 def _key(key: str) -> str:
     """Return a key for a message; an unprintable or long key is quoted and cut."""
-    return key if key and key.isprintable() and len(key) <= 60 else show(key)
+    return key if key and key.isprintable() and len(key) <= _WIDE else show(key)
 
 
 def show(value: object) -> str:
@@ -161,7 +166,7 @@ def show(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list" if value else "an empty list"
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= _WIDE else f"{text[: _WIDE - 3]}..."
 
 
 def read_text(path: Path, error: type[BadInput]) -> str:

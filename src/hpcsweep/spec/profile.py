@@ -75,7 +75,7 @@ def sbatch_option(text: str) -> tuple[str, str]:
     words = shlex.split(text)
     name, equals, value = words[0].partition("=")
     if not name.startswith("--") and len(name) > 2:
-        return words[0][:2], words[0][2:]
+        return words[0][:2], words[0][2:]  # a short option is one letter
     return name, words[1] if not equals and len(words) > 1 else value
 
 
@@ -139,15 +139,20 @@ class ProfileFile(Shape):
     )
     wrapper_options: list[Line] = entry("more arguments of the profiler, one word each", default=[])
     workers: Count = entry("local runs: points measured side by side", default=1)
+    # 30 s is the default of Slurm's own KillWait
     kill_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = entry(
         "seconds between the scheduler's SIGTERM and its SIGKILL", default=30.0
     )
+    # sbatch --signal takes at most 65,535 s. In two minutes most points end;
+    # of a job of an hour they are a thirtieth.
     signal_lead: Annotated[int, Field(ge=0, le=65535), BeforeValidator(integral)] = entry(
         "seconds before the time limit at which a job is told to finish", default=120
     )
+    # beside an hour the start of a job is little; shorter chunks run side by side on free nodes
     chunk_minutes: Positive | None = entry(
         "expected minutes of one chunk; null: what the time limit allows", default=60.0
     )
+    # where points take milliseconds: a task that is lost costs no more than so many of them
     max_points_per_chunk: Count = entry("most points of one chunk", default=2000)
 
 

@@ -24,6 +24,8 @@ from pydantic_core import ErrorDetails
 from hpcsweep.errors import nearest, suggest
 from hpcsweep.spec.document import Complaints, Document, Loc, show
 
+# It becomes a part of the names of folders, jobs and files: without signs that a shell or a path
+# takes, and so short that what is put before and behind it fits 255 bytes.
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 MOST: Final = 1e18  # largest whole number in a file: those of 64 bits end at 9.2e18
 LINE_ENDS: Final = frozenset("\n\r\0")  # would end a line or a word of a job script

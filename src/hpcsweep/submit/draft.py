@@ -55,7 +55,8 @@ Seconds = Callable[[Any], float]  # that a point is expected to take
 WorkerOf = Callable[[Any], Hashable]  # equal for points that share a worker
 
 _COMPARED: Final = frozenset({"algorithm", VISIT})
-# Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
+# Share of the time limit that the estimate of a chunk may fill. Estimates can be too low, and then
+# a further job measures what is left; with a smaller share there would be more jobs from the first.
 _FILL: Final = 0.85
 _ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys of a profile
 # A repository on a slow disk may take long, and the commit is worth no more.
@@ -351,7 +352,7 @@ def _manifest(job: Submit) -> Manifest:
         profile_fields=masked({**fields_of_profile, "time": profile.time_limit}),
         chunks=len(job.chunk_seconds),
         points=job.points,
-        seconds=round(job.seconds, 3),
+        seconds=round(job.seconds, 3),  # a millisecond is less than any estimate is worth
     )
 
 
@@ -374,6 +375,7 @@ def _settings(job: Submit) -> RunSettings:
 
 def _git(folder: Path | None) -> dict[str, Any]:
     """Return the commit of the sweep's folder, and whether it has changes; None without git."""
+    # no tag is called `-`, so that the answer is the whole commit alone
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match=-"]
     try:
         done = subprocess.run(

@@ -41,8 +41,10 @@ _WITHIN_A_KIND: Final = Role.AMOUNT | Role.NUMBERS | Role.REPETITION | Role.PLAC
 _MOST_ROWS: Final = 5_000  # rows that are read, which takes about a second
 WORKER: Final = "worker"  # what had to be made for a row first: a process that imports torch
 NETWORK: Final = "network"  # or another worker of the same job, with its network
-_RUN_S: Final = 60.0  # of a command that did not run yet: nobody can know
+# Of a command that did not run yet. Nobody can know; a chunk of an hour gets 60 points by it.
+_RUN_S: Final = 60.0
 # Seconds until a worker has torch, the device and the network; and each other one, which is forked.
+# Those of two cores with a torch for CPUs; rows tell what they are elsewhere.
 _START_S: Final = {WORKER: 6.0, NETWORK: 1.5}
 
 

@@ -32,7 +32,9 @@ _Maps = dict[tuple[str, int], tuple[dict[str, str], dict[object, _Axes]]]
 Ask = Callable[[str, Sequence[Mapping[str, Any]]], list[Answer]]
 
 _PROGRAM: Final = "hpcsweep.measure.trials"
-_SECONDS: Final = 120.0  # of one network: its factory may compile something, or wait for a disk
+# Of one network: its factory may compile something, or wait for a disk. Whoever hangs costs two
+# minutes once, and its points are submitted all the same.
+_SECONDS: Final = 120.0
 _SLOW_SECONDS: Final = 10.0  # after which a person wonders what is going on
 # the axes that the shapes of a network, and the types of its calls, depend on
 _SHAPES: Final = (

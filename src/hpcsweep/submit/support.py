@@ -41,9 +41,11 @@ UNKNOWN: Final = "unknown"
 ON_NODE: Final = "unknown until the node"
 _NONE: Final = "no engine"
 SHEETS: Final = "data sheets"
-_SECONDS: Final = 600.0  # for an answer of cuDNN about many cases
+# For an answer of cuDNN about many cases: a person asked for it, and it is kept.
+_SECONDS: Final = 600.0
 _QUICK_SECONDS: Final = 60.0  # for what a warning is worth
-_MOST_CASES: Final = 200  # of a network; each new size has convolutions of its own
+# Cases of a network. Each new size has convolutions of its own, and asking takes minutes.
+_MOST_CASES: Final = 200
 _FEW: Final = 5  # for a warning: the ends and the middle
 _HOPPER: Final = 900  # compute capability from which on cuDNN has no fused Winograd at all
 # by algorithm: the notes of which an engine has one

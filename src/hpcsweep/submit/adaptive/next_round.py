@@ -30,8 +30,11 @@ from hpcsweep.text import Word
 Seconds = Callable[[Point], float]
 
 ENOUGH: Final = 4  # held-out points of a group that say what its error is
-_HELPED: Final = 0.8  # an error that is no longer above this share of the one before has fallen
-_ROUNDS: Final = 3  # that have to be judged to see that more points do not help
+# An error that is at most this share of the least one before has fallen: less is within the noise
+# of a few held-out points.
+_HELPED: Final = 0.8
+# Rounds that have to be judged to see that more points do not help: one alone may be unlucky.
+_ROUNDS: Final = 3
 # Standard errors. Like the points of each round, chosen by replaying real GPUs' tables and sums of
 # their layers (benchmarks/forecast.py): with 1.0 and six points too many groups were called good.
 _SURE: Final = 1.3
