@@ -57,11 +57,11 @@ def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster:
     wait_for_the_end(cluster)
     told = _until(desk, "--watch")
     assert told.returncode == 0, told.stderr
-    assert "measured 9 of 39 points" in told.stdout
-    assert "(mean of 7 points), target 90 %: target reached" in told.stdout
-    assert "30 points predicted" in told.stdout
+    assert "measured 10 of 39 points" in told.stdout
+    assert "(mean of 8 points), target 90 %: target reached" in told.stdout
+    assert "29 points predicted" in told.stdout
     known = rounds.read_rounds(desk.sweep("s"))["v100"].rounds
-    assert [len(one.points) for one in known] == [7, 2]
+    assert [len(one.points) for one in known] == [7, 3]
     asked = [point for one in known for point in one.points]
     assert sorted(row["point_id"] for row in desk.rows("s")) == sorted(asked)
 
