@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,15 +74,20 @@ class DescribedGpu:
 def gpus_named(text: str) -> list[DescribedGpu]:
     """Return the GPUs of a list such as ``l40,h100``; a profile of that name has its own file."""
     described = []
-    for name in filter(None, map(str.strip, text.split(","))):
+    for part in text.split(","):
+        name = part.strip()
+        if not name:
+            continue
         chosen = None
         with suppress(ProfileError):
             chosen = profile.load(name)
-        described.append(DescribedGpu.of(name, chosen if chosen and chosen.gpu == name else None))
-        if described[-1].properties is None and not gpus.vendor(name):
-            raise UsageError(
-                f"--gpu {name}: no such GPU; there are {', '.join(gpus.known_to_cudnn())}"
-            )
+        if chosen and chosen.gpu != name:
+            chosen = None
+        gpu = DescribedGpu.of(name, chosen)
+        if gpu.properties is None and not gpus.vendor(name):
+            there = ", ".join(gpus.known_to_cudnn())
+            raise UsageError(f"--gpu {name}: no such GPU; there are {there}")
+        described.append(gpu)
     return described
 
 
@@ -130,9 +135,9 @@ class Support:
     @property
     def library(self) -> str:
         version = self.cudnn or 0
-        return (
-            f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN answers"
-        )
+        if not version:
+            return "no cuDNN answers"
+        return f"cuDNN {version // 10_000}.{version // 100 % 100}"  # 91002 is 9.10.2
 
     def missing(self) -> list[str]:
         """Return a line for each algorithm that no convolution of a network can have on a GPU."""
@@ -232,10 +237,13 @@ def support_of(
     algorithms = asked.algorithms
     workload = asked.sweep.workload
     order = [*catalog.ALGORITHMS, *algorithms]
-    networks = {
-        model: [questions.about_network(workload, axes) for axes in _spread(each, most)]
-        for model, each in cases.items()
-    }
+    networks: dict[str, list[dict[str, Any]]] = {}
+    looked: dict[str, str] = {}
+    for model, of_model in cases.items():
+        chosen = _spread(of_model, most)
+        networks[model] = [questions.about_network(workload, axes) for axes in chosen]
+        if len(chosen) < len(of_model):
+            looked[model] = f"{most} of {len(of_model):,} cases"
     devices = {gpu.name: gpu.properties for gpu in gpus_asked if gpu.properties}
     answers, cudnn = _answers(folders, networks, devices, seconds)
     calls: dict[str, list[Mapping[str, Any]]] = {}
@@ -247,9 +255,10 @@ def support_of(
             elif answer["calls"]:
                 calls.setdefault(model, []).extend(answer["calls"])
     labels = sorted(algorithms, key=order.index)
-    cells = []
-    for (model, each), gpu, label in product(calls.items(), gpus_asked, labels):
-        cells.append(_cell(model, gpu, label, algorithms[label], each, cudnn))
+    cells: list[Cell] = []
+    for model, known in calls.items():
+        for gpu in gpus_asked:
+            cells += [_cell(model, gpu, one, algorithms[one], known, cudnn) for one in labels]
     return Support(
         gpus=gpus_asked,
         calls=calls,
@@ -258,7 +267,7 @@ def support_of(
         cudnn=cudnn.get("cudnn"),
         lacking=cudnn.get("failed", ""),
         unchecked=unchecked,
-        looked={m: f"{most} of {len(c):,} cases" for m, c in cases.items() if len(c) > most},
+        looked=looked,
     )
 
 
@@ -295,8 +304,10 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
     share = 100 * flops_with / max(flops, 1)
     found = total - len(without)
     says = f"{found} of {total} ({share:.3g} %)"
-    if not found:  # where there is no engine, older calls may do it
-        says = _NONE if all(_is_sure(name, gpu) for name in wanted) else f"{_NONE}; {ON_NODE}"
+    if not found:
+        says = _NONE
+        if not all(_is_sure(name, gpu) for name in wanted):  # older calls may do it
+            says += f"; {ON_NODE}"
     return replace(unknown, found=found, share_pct=share, says=says)
 
 
