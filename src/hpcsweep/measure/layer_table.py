@@ -40,7 +40,6 @@ from hpcsweep.conv.proof import Evidence, cell, profiled_passes
 from hpcsweep.conv.swap import is_plain, running
 from hpcsweep.measure import caches, model_builder, rounding
 from hpcsweep.measure.network import Choices
-from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.timing.clocks import nothing
@@ -202,9 +201,9 @@ class IsolatedTable:
             same = (shared, place, call_cells(call))
             times = of_call.summary.layer_cells(self.clean)
             rows.append(row_of(*same, times, *about[index], LayerCells(cold=of_call.cold)))
-            for plan in self.plans.get(call.key, ()):
-                times = plan.times.summary.layer_cells(self.clean)
-                of_plans.append(row_of(*same, times, *plan.cells()))
+            for of_plan, cells in self.plans.get(call.key, ()):
+                times = of_plan.summary.layer_cells(self.clean)
+                of_plans.append(row_of(*same, times, *cells))
         return rows + of_plans
 
     def convolution_means(self) -> tuple[list[float], list[float]]:
@@ -236,33 +235,9 @@ class _CallTimes:
     cold: str
 
 
-@dataclass(frozen=True)
-class _PlanTimes:
-    """A plan that was tried alone: what it is, its time, its error against float64, its proof."""
-
-    choice: LayerChoice
-    times: _CallTimes
-    exactness: Exactness
-    proof: Evidence
-
-    def cells(self) -> tuple[Cells, ...]:
-        """Return what tells its row from that of the point's own algorithm."""
-        choice = self.choice
-        return (
-            LayerCells(algorithm=choice.used, layer_timer=PLANS, cold=self.times.cold),
-            LayerAlgorithm(
-                algorithm_used=choice.used,
-                algorithm_evidence=cell(self.proof),
-                fallback_reason=self.proof.problem,
-                backend=choice.backend,
-                plan=choice.plan or choice.used,
-                plan_notes=choice.plan_notes,
-                workspace_bytes=choice.workspace_bytes,
-            ),
-            LayerNumerics(
-                max_rel_error=self.exactness.error, error_over_bound=self.exactness.excess
-            ),
-        )
+# A plan that was tried alone: its times, and what tells its row from that of the point's own
+# algorithm.
+_PlanTimes = tuple[_CallTimes, Sequence[Cells]]
 
 
 def time_isolated(
@@ -358,13 +333,24 @@ class _Isolation:
         output = twin(x)
         times = self.time(twin, inputs)
         tf32 = self._point.axes["tf32"]
-        error = rounding.of_call(layer, x, output, choice, device=x.device.type, tf32=tf32)
+        exactness = rounding.of_call(layer, x, output, choice, device=x.device.type, tf32=tf32)
         proof = Evidence(choice.layer)
         if self._point.measure["evidence"]:
             alone = [replace(choice, layer="")]  # it is no part of a network
             proved = profiled_passes.prove_forward(twin, lambda: twin(x), alone, self._backend)
             (proof,) = proved.calls
-        return _PlanTimes(choice, times, error, proof)
+        algorithm = LayerAlgorithm(
+            algorithm_used=choice.used,
+            algorithm_evidence=cell(proof),
+            fallback_reason=proof.problem,
+            backend=choice.backend,
+            plan=choice.plan or choice.used,
+            plan_notes=choice.plan_notes,
+            workspace_bytes=choice.workspace_bytes,
+        )
+        numerics = LayerNumerics(max_rel_error=exactness.error, error_over_bound=exactness.excess)
+        cells = LayerCells(algorithm=choice.used, layer_timer=PLANS, cold=times.cold)
+        return times, (cells, algorithm, numerics)
 
 
 def inputs_of(call: LayerCall, weight: Tensor, point: Point) -> list[Tensor]:

@@ -145,18 +145,20 @@ def checked(
 
     The process may end in it: in a driver, or a profiler. The times are there already.
     """
-    skipped = {name: _SKIPPED for name in checks if progress and name in progress.skipped}
+    skipped = dict[str, str]()
+    found = list[Finding]()
+    for name, check in checks.items():
+        if progress and name in progress.skipped:
+            skipped[name] = _SKIPPED
+            found.append(check.without(network, choices, times))
     todo = [name for name in checks if name not in skipped]
-    found = [checks[name].without(network, choices, times) for name in skipped]
-    while todo:
-        check = checks[todo[0]]
-        if progress and check.runs:
-            unmade = [checks[name].without(network, choices, times) for name in todo]
-            missing = {**skipped, **dict.fromkeys(todo, "")}
+    for at, name in enumerate(todo):
+        if progress and checks[name].runs:
+            unmade = [checks[left].without(network, choices, times) for left in todo[at:]]
+            missing = {**skipped, **dict.fromkeys(todo[at:], "")}
             so_far = record(network, choices, times, [*found, *unmade], missing)
-            progress.begins(todo[0], so_far, todo[1:])
-        found.append(check.after(network, choices, times))
-        del todo[0]
+            progress.begins(name, so_far, todo[at + 1 :])
+        found.append(checks[name].after(network, choices, times))
     network.held.check()
     return record(network, choices, times, found, skipped)
 

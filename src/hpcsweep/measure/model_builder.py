@@ -213,19 +213,16 @@ def put(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 def make_inputs(point: Point, device: torch.device, count: int = 1) -> list[Tensor]:
     """Return images from the point's seed; a larger `count` does not change the first ones."""
-    generator = torch.Generator().manual_seed(point.axes["seed"])
-    return [draw(point, device, generator) for _ in range(count)]
-
-
-def draw(point: Point, device: torch.device, generator: torch.Generator) -> Tensor:
-    """Return the next batch of images of a generator."""
     axes = point.axes
+    generator = torch.Generator().manual_seed(axes["seed"])
     shape = (axes["batch_size"], *image_shape(axes))
-    return fill(shape, axes["input_fill"], generator).to(
-        device=device,
-        dtype=getattr(torch, axes["dtype"]),
-        memory_format=LAYOUTS[axes["memory_format"]],
-    )
+    dtype = getattr(torch, axes["dtype"])
+    layout = LAYOUTS[axes["memory_format"]]
+    images = []
+    for _ in range(count):
+        image = fill(shape, axes["input_fill"], generator)
+        images.append(image.to(device=device, dtype=dtype, memory_format=layout))
+    return images
 
 
 def input_bytes(point: Point) -> int:

@@ -87,15 +87,17 @@ class OperationCounter(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, place: Callable[[], tuple[str, str | None]]) -> None:
-        """Take a function that returns the innermost module's name and the kind of its part."""
+    def __init__(self) -> None:
         super().__init__()
         self.flops = 0
         self.bytes = 0  # inputs and outputs of the operators that count
         self.computed = 0  # operators of any kind that do more than to look at a tensor
         self.convolutions = list[Convolution]()
         self.higher_order: str | None = None  # around the function that runs now
-        self._place = place
+
+    def place(self) -> tuple[str, str | None]:
+        """Return the innermost module's name and the kind of its part; a subclass knows them."""
+        return "", None
 
     def __torch_dispatch__(
         self,
@@ -154,7 +156,7 @@ class OperationCounter(TorchDispatchMode):
         if name in _PLAIN:
             transposed = args[_TRANSPOSED]
             operator = f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d"
-        layer, part = self._place()
+        layer, part = self.place()
         part = part or self.higher_order
         filters = _filters(args) if _KNOWN.match(name) else None
         flops = 0

@@ -193,29 +193,24 @@ def of_call(  # noqa: PLR0913 - a call, and how it was computed
     relative = sums * (math.sqrt(terms) + _SIGMAS * grows) + _SIGMAS * operands
     # what it is compared with is rounded, too, on a GPU as its library likes
     relative += unit(wide) * (math.sqrt(terms) + _SIGMAS * (_LARGEST if x.is_cuda else 1.0))
-    bound = relative * largest + 2 * stored * (y.abs() + bias.abs()[:, None, None])
+    rounded = relative * largest + 2 * stored * bias.abs()[:, None, None]
     # near zero: a step of the stored type, and products that underflow
-    bound += smallest.tiny * smallest.eps
-    bound += 2 * terms * min(torch.finfo(torch.float32).tiny, smallest.tiny)
-    return _compared("", y, wanted, bound)
+    rounded += smallest.tiny * smallest.eps
+    rounded += 2 * terms * min(torch.finfo(torch.float32).tiny, smallest.tiny)
+    return _compared("", y, wanted, 2 * stored * y.abs() + rounded)
 
 
 def _compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
     """Compare values by their bounds; equal infinities agree, zeros have no relative error."""
     if not wanted.numel():
         return Exactness(subject=name, excess=0.0)
-    deviation = (output - wanted).abs()
-    magnitude = wanted.abs()
-    unknown = False
-    if not deviation.amax().isfinite():
-        finite = torch.isfinite(wanted)
-        same = output == wanted
-        unknown = not (finite | same).all()
-        deviation = deviation.where(finite & ~same, 0)
-        magnitude = magnitude.where(finite, 0)
+    finite = torch.isfinite(wanted)
+    same = output == wanted
+    deviation = (output - wanted).abs().where(finite & ~same, 0)
+    magnitude = wanted.abs().where(finite, 0)
     found = [part.amax().double() for part in (deviation, magnitude, deviation / bound)]
     worst, largest, excess = torch.stack(found).nan_to_num(math.inf, math.inf).tolist()
-    if excess <= 1 and unknown:
+    if excess <= 1 and not (finite | same).all():
         return Exactness(subject=name, reason="what it is compared with is not finite")
     error = None
     if worst or largest:

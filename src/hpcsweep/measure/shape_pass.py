@@ -19,7 +19,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -140,32 +140,38 @@ class _Frame:
     """A module call in progress."""
 
     name: str
+    module: nn.Module
     part: str | None
     inputs: list[Tensor]
     before: _Count
     calls_before: int
     convolutions_before: int
+    outputs: list[Tensor] = field(default_factory=list)
     has_children: bool = False
     has_closed: bool = False
     of_children: _Count = _Count()
 
 
-class _Recorder:
+class _Recorder(OperationCounter):
     """Records the layer calls of a pass, with the operations of each."""
 
     def __init__(self, device: torch.device, layout: str) -> None:
+        super().__init__()
         self.device = device
         self.layout = layout
-        self.counter = OperationCounter(self._place)
-        self.stack: list[_Frame] = []
-        self.calls: list[LayerCall] = []
-        self.no_layers: set[str] = set()
+        self.stack = list[_Frame]()
+        self.calls = list[LayerCall]()
+        self.no_layers = set[str]()
 
     def count(self) -> _Count:
-        return _Count(self.counter.flops, self.counter.bytes, self.counter.computed)
+        """Return what was counted so far."""
+        return _Count(self.flops, self.bytes, self.computed)
 
-    def _place(self) -> tuple[str, str | None]:
-        return (self.stack[-1].name, self.stack[-1].part) if self.stack else ("", None)
+    def place(self) -> tuple[str, str | None]:
+        """Return the innermost module's name and the kind of its part."""
+        if not self.stack:
+            return "", None
+        return self.stack[-1].name, self.stack[-1].part
 
     def noting(
         self, name: str, module: nn.Module, part: str | None, forward: parts.Forward
@@ -177,67 +183,65 @@ class _Recorder:
                 self.stack[-1].has_children = True
             frame = _Frame(
                 name,
+                module,
                 part,
                 inputs=list(tensors_in([args, kwargs])),
                 before=self.count(),
                 calls_before=len(self.calls),
-                convolutions_before=len(self.counter.convolutions),
+                convolutions_before=len(self.convolutions),
             )
             self.stack.append(frame)
             output = forward(*args, **kwargs)
             # convolutions in a script's graph that call a library without the dispatcher
             script = str(getattr(forward, "inlined_graph", ""))
             for operator in re.findall(r"\bprim::\w*conv\w*", script):
-                self.counter.convolutions.append(
-                    Convolution(name, operator, 0, part, counted=False)
-                )
-            self.leave(module, output)
+                self.convolutions.append(Convolution(name, operator, 0, part, counted=False))
+            frame.outputs = list(tensors_in(output))
+            self.leave()
             return output
 
         return noted
 
-    def leave(self, module: nn.Module, output: object) -> None:
+    def leave(self) -> None:
         """Record the call that ends, if it is one of a layer or around layers."""
         frame = self.stack.pop()
+        module = frame.module
         done = self.count() - frame.before
         own = done - frame.of_children
         if self.stack:
             self.stack[-1].of_children += done
             self.stack[-1].has_closed |= bool(frame.part) or frame.has_closed
-        outputs = list(tensors_in(output))
         inside = self.calls[frame.calls_before :]
         if frame.has_children:
             is_inner = bool(self.stack) or isinstance(module, nn.Conv2d)
             multiplies = own.flops > 0 and all(call.conv is None for call in inside)
             if not (is_inner and multiplies):
-                self._leave_around(frame, module, outputs, own)
+                self._leave_around(frame, own)
                 return
         self.no_layers.update(call.layer for call in inside)
         if isinstance(module, nn.Identity) and type(module).forward is nn.Identity.forward:
             self.no_layers.add(frame.name)
-        if frame.part == parts.COMPILES_ITSELF or self.counter.higher_order:
+        if frame.part == parts.COMPILES_ITSELF or self.higher_order:
             self.no_layers.add(frame.name)  # timers inside would be compiled, too
-        call = self._call(frame, module, outputs, list(module.parameters()), done)
+        conv = None
+        gradients = None
         plain_input = isinstance(module, nn.Conv2d) and len(frame.inputs) == 1
         if plain_input and not transformed(module, frame.inputs[0]):
             # autocast depends on the real device, not on the meta device
             conv = ConvShape.of(module, frame.inputs[0], self.layout, self.device.type)
-            gradients = None
-            if any(output.requires_grad for output in outputs):
+            if any(output.requires_grad for output in frame.outputs):
                 gradients = frame.inputs[0].requires_grad, filters_learn(module)
-            call = replace(call, key=conv.unique_key, conv=conv, gradients=gradients)
-        self.calls.append(call)
+        call = self._call(frame, list(module.parameters()), done, conv)
+        self.calls.append(replace(call, gradients=gradients))
 
-    def _leave_around(
-        self, frame: _Frame, module: nn.Module, outputs: list[Tensor], own: _Count
-    ) -> None:
+    def _leave_around(self, frame: _Frame, own: _Count) -> None:
         """Record a call around others, if it is one: without what these have."""
-        parameters = list(module.parameters(recurse=False))
-        holds = parameters or [*module.buffers(recurse=False)]
+        parameters = list(frame.module.parameters(recurse=False))
+        holds = parameters or [*frame.module.buffers(recurse=False)]
         if not (self.stack and holds and own.operators) or frame.has_closed:
             self.no_layers.add(frame.name)
             return
-        call = self._call(frame, module, outputs, parameters, own)
+        call = self._call(frame, parameters, own)
         convolved = tuple(conv for conv in call.convolutions if conv.layer == frame.name)
         inside = len(self.calls) - frame.calls_before
         self.calls.append(replace(call, convolutions=convolved, inside=inside))
@@ -245,22 +249,23 @@ class _Recorder:
     def _call(
         self,
         frame: _Frame,
-        module: nn.Module,
-        outputs: list[Tensor],
         parameters: list[nn.Parameter],
         counted: _Count,
+        conv: ConvShape | None = None,
     ) -> LayerCall:
-        """Return a call that is no plain convolution."""
+        """Return a call, with the shape of a plain convolution."""
+        module = frame.module
         return LayerCall(
             layer=frame.name,
             op="conv2d" if isinstance(module, nn.Conv2d) else type(module).__name__.lower(),
             inputs=_sizes(frame.inputs),
-            outputs=_sizes(outputs),
+            outputs=_sizes(frame.outputs),
             params=sum(parameter.numel() for parameter in parameters),
             flops=counted.flops,
-            bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
-            key=_key(module, frame.inputs),
-            convolutions=tuple(self.counter.convolutions[frame.convolutions_before :]),
+            bytes_min=bytes_of([*frame.inputs, *parameters, *frame.outputs]),
+            key=conv.unique_key if conv else _key(module, frame.inputs),
+            conv=conv,
+            convolutions=tuple(self.convolutions[frame.convolutions_before :]),
             bytes_of_products=counted.bytes,
         )
 
@@ -371,15 +376,18 @@ def _record(
     layout = layout_of(real, *([] if parts.is_lazy(model) else model.parameters()))
     recorder = _Recorder(real.device, layout)
     noting = parts.wrapped_layers(layers, recorder.noting)
-    with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder.counter:
+    with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder:
         model(image)
     calls = recorder.layer_calls()
-    inside = {id(conv) for call in calls if call.conv for conv in call.convolutions}
-    outside = tuple(conv for conv in recorder.counter.convolutions if id(conv) not in inside)
-    between = recorder.counter.bytes - sum(call.bytes_of_products for call in calls)
+    moved = recorder.bytes
+    inside = set[int]()
+    for call in calls:
+        moved += call.bytes_min - call.bytes_of_products
+        if call.conv is not None:
+            inside.update(map(id, call.convolutions))
+    outside = tuple(conv for conv in recorder.convolutions if id(conv) not in inside)
     is_closed = any(part for _, _, part in layers)
-    bytes_min = None if is_closed else between + sum(call.bytes_min for call in calls)
-    return Shapes(calls, recorder.counter.flops, bytes_min, outside)
+    return Shapes(calls, recorder.flops, None if is_closed else moved, outside)
 
 
 def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Module]:
