@@ -120,9 +120,11 @@ class ControlCheck(PointCheck):
         seconds = max(used.at_s - begun.at_s, 1e-9)
         stolen = (used.stolen_s - begun.stolen_s) / seconds
         host_ms, waited = _host()
+        # the loop tells it where the kernel does not count it
         waited = max(waited, (used.waited_s - begun.waited_s) / seconds)
         convolve = self._convolution()
-        convolve()  # the first one may wait for memory
+        # the first one may wait for memory
+        convolve()
         ms = _median_ms(convolve)
         shift, is_far = self._shift(math.log(ms))
         slow = ms > TWICE * min(self.history, default=math.inf)

@@ -68,6 +68,7 @@ class EnergyCheck(PointCheck):
         if driver is None or self.history or driver.energy_j() is None:
             return Finding()
         median_ms = times.summary.median
+        # then the energy would be that of waiting
         idles = times.lanes is not None and times.lanes.launch_bound(median_ms)
         run = replay(network) if idles else times.run
         if run is None:
@@ -138,6 +139,7 @@ def _updates_of(driver: Driver) -> Iterator[list[Update]]:
                 updates.append(Update(time.monotonic(), joules, driver.read().power_w))
                 counted = joules
 
+    # a driver that does not answer does not keep the process from its end
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:

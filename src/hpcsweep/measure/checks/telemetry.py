@@ -183,6 +183,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _drifts(clocks: Sequence[float]) -> bool:
     """Say whether clocks differ by more than `DRIFT_PCT`, but for the highest and lowest tenth."""
+    # at least one at each end: a single look does not tell a drift
     few = max(1, len(clocks) // 10)
     kept = sorted(clocks)[few:-few]
     return bool(kept) and kept[-1] - kept[0] > DRIFT_PCT / 100 * stats.median(kept)

@@ -66,6 +66,7 @@ def open_cifar(name: str, size: int) -> tuple[Dataset[Any], Dataset[Any]]:
     to_float = [transforms.ToTensor(), transforms.Normalize(*CIFAR[name].scale)]
     if size != 32:  # that of the files
         to_float.insert(0, transforms.Resize(size))
+    # as He et al. 2016, section 4.2
     augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
     augmented = transforms.Compose([*augment, *to_float])
     kind = _torchvision(name)

@@ -133,6 +133,7 @@ class Data:
 
     def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Return the batches of an epoch (from 0): the first of a shuffle by seed and epoch."""
+        # so far apart, since epochs of another seed may not have the same one
         seed = self.seed * 1_000_003 + number
         generator = torch.Generator().manual_seed(seed)
         shuffled = torch.randperm(len(self.train.dataset), generator=generator)
@@ -183,11 +184,13 @@ class Synthetic(Dataset[Any]):
         axes = point.axes
         size = axes["input_size"]
         generator = torch.Generator().manual_seed(seed)
+        # an image has three channels of float32
         distinct = max(1, min(length, _POOL_BYTES // (12 * size * size)))
         self._length = length
         self._labels = torch.randint(classes, (distinct,), generator=generator)
         self._images = model_builder.fill((distinct, 3, size, size), axes["input_fill"], generator)
         if axes["input_fill"] != "zeros":
+            # of a seed of their own, so that training and validation images share them
             tints = torch.randn(classes, 3, 1, 1, generator=torch.Generator().manual_seed(0))
             self._images += tints[self._labels]
 

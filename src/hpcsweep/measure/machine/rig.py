@@ -192,6 +192,7 @@ def current_device(kind: str) -> Device:
         properties = torch.cuda.get_device_properties(index)
         name = torch.cuda.get_device_name(index)
         uuid = getattr(properties, "uuid", None)  # torch 2.5 and later; of a slice, the slice's
+        # as the driver names it
         if uuid:
             uuid = f"{'MIG' if SLICE in name else 'GPU'}-{uuid}"
         units = properties.multi_processor_count

@@ -124,6 +124,7 @@ def cycles_per_ms() -> float:
     later. So the highest clock counts if torch knows it, else (AMD) the highest measured rate.
     """
     rates = []
+    # more than once, since an idle GPU becomes faster meanwhile
     for _ in range(3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -202,6 +203,7 @@ class DeviceClock:
             issued.append(self._runtime.host_now() - host_zero)
         self._runtime.synchronize()
         times = [begin.elapsed_time(end) for begin, end in pairs]
+        # the shortest, so that the device is not thought to be busy when it is not
         self._busy_ms = _SURE * min(times)
         if self._delayed:
             self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
@@ -306,6 +308,7 @@ def capture(
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
+    # a pass that does not fit is out of memory; any other refusal is the capture's
     try:
         with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
             kept = run()

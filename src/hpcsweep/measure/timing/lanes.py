@@ -122,7 +122,9 @@ class Lanes:
         lanes of layers.
         """
         self.compiled.blocks += compilations.settle(self.clean.once, ran)
+        # apart from the passes that count: what timers compile is no fault of theirs
         trials = CompileCount()
+        # a network that compiles nothing does not because of timers either
         if compilations.compilations():
             for lane in self.layers:
                 with trials.block():

@@ -98,15 +98,20 @@ def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManag
     """
     # calls are in the order in which they end, and ranges are numbered when they begin
     begins = sorted(range(len(calls)), key=lambda at: (at - calls[at].inside, -calls[at].inside))
-    others = tuple(call for call in calls if call.conv is None)
-    places = {id(call): place for place, call in enumerate(others)}
-    known = [places[id(calls[at])] for at in begins if id(calls[at]) in places]
+    others: list[LayerCall] = []
+    places: dict[int, int] = {}
+    for at, call in enumerate(calls):
+        if call.conv is None:
+            places[at] = len(others)
+            others.append(call)
+    known = [places[at] for at in begins if at in places]
+    # what comes beyond is of layers that the shape pass did not see
     numbers = chain(known, count(len(others)))
 
     def ranged(forward: Forward) -> Forward:
         return profiler_events.ranged(forward, profiler_events.LAYER, numbers)
 
-    return wrapped_forwards(shape_pass.layer_modules(model, others), ranged)
+    return wrapped_forwards(shape_pass.layer_modules(model, tuple(others)), ranged)
 
 
 class LayersChanged(RuntimeError):
@@ -171,6 +176,7 @@ class LayerTimer:
                 "`measure: {layers: false}` times it without its layers"
             )
         at = 0
+        # calls inside others end before them
         for _ in range(passes):
             for call, of_call in zip(self._calls, self._times, strict=True):
                 times[at] -= sum(times[at - call.inside : at])  # theirs are without those in them
@@ -215,6 +221,7 @@ class StepTimer(LayerTimer):
     def wrapped(self, passes: int) -> Iterator[None]:
         """Put timers around the layers, and around these the watches of autograd's graphs."""
         self._spans.clear()
+        # the watches come outside: what they do is in no layer's time
         with super().wrapped(passes), wrapped_forwards(self._watched, self._watching):
             yield
 

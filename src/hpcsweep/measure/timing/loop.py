@@ -95,6 +95,7 @@ def collect(
             for index in order:
                 timed_s += _block(lanes[index], count, times[index])
                 at_block_end()
+            # so that no lane is always the later one of a machine that drifts
             order.reverse()
             reason = rule.verdict(times[0], now() - began)
     return Collected(times, reason, now() - began, timed_s)
@@ -152,9 +153,12 @@ class Adaptive:
     _: KW_ONLY
     target: float
     most_seconds: float
-    least_seconds: float = 0.5  # less would be decided by few blocks, more costs each short point
-    window: int = 64  # a shorter one takes chance for an end, a longer one ends later
-    steady: float = 0.05  # of the largest relative IQR in the window
+    # less would be decided by few blocks, more costs each short point
+    least_seconds: float = 0.5
+    # a shorter one takes chance for an end, a longer one ends later
+    window: int = 64
+    # of the largest relative IQR in the window
+    steady: float = 0.05
     _spreads: list[tuple[int, float]] = field(default_factory=list)
     _next_look: int = 0
 
@@ -195,9 +199,12 @@ class Steady:
     """
 
     least: int
-    least_seconds: float = 0.5  # as for the timed passes
-    most_seconds: float = 10.0  # what drifts longer, such as heat, drifts while passes are timed
-    slope: float = 0.01  # the default `target` of the times themselves
+    # as for the timed passes
+    least_seconds: float = 0.5
+    # what drifts longer, such as heat, drifts while passes are timed
+    most_seconds: float = 10.0
+    # the default `target` of the times themselves
+    slope: float = 0.01
     _medians: list[float] = field(default_factory=list)
     _seen: int = 0
 

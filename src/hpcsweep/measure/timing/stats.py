@@ -185,6 +185,7 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[low] + (ordered[low + 1] - ordered[low]) * above
 
 
+# the adaptive rule asks at each point for much the same numbers of passes
 @lru_cache(maxsize=4096)
 def median_rank(n: int, alpha: float = 0.05) -> int:
     """Return the largest r with P(Binomial(n, 1/2) < r) <= alpha / 2; 0 where there is none."""

@@ -34,6 +34,7 @@ from hpcsweep.text import number_in
 _MOST_OUTPUT: Final = 1 << 24
 # Characters of a last line: in a cell, and on the screen.
 _MOST_WORDS: Final = 400
+# What is no column would break a table, a filter or a template.
 _NAME: Final = re.compile(r"\w[\w .:/%()@-]*")
 # What a shell says of a program that was killed.
 _KILLED: Final = 128 + signal.SIGKILL
@@ -150,6 +151,7 @@ def _output(begin: int) -> str:
 def _fail(code: int, text: str, *, by_kernel: bool) -> NoReturn:
     """End this process as the command did, so that the supervisor tells how, with last words."""
     _, _, last = text.rpartition(_TRACEBACK)  # before it, the program may have mended a lack
+    # such a launcher ends with a traceback of its own, after the one that matters
     last = text if _OF_CHILD.search(last) else last
     for line in reversed(last.splitlines()):
         if _NO_MEMORY.search(line):

@@ -224,6 +224,7 @@ class InferencePasses:
         prepare = network.run.preparation(caches.preparation(axes["cache_state"], device))
         todo = LaneWork(network.model, network.run, prepare, timed, watched=calls)
         lanes = make_lanes(device, axes["launch"], todo)
+        # the first call is one of them
         self._warmup_n = 1 + lanes.warm_up(self._settings)
         self.lanes = lanes.settled(self._warmup_n)
 

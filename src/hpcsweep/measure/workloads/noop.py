@@ -93,5 +93,6 @@ def _fail(how: str) -> None:
         raise OutOfMemory(peak=5 * _GIB, limit=4 * _GIB)
     if how == "unsupported":
         raise CannotMeasure("injected: cannot be done here")
+    # `hang`: nothing ends it but the supervisor
     while True:
         time.sleep(3600)
