@@ -25,7 +25,7 @@ import json, sys
 from hpcsweep.measure.model_builder import ModelKey
 from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
-from hpcsweep.node import todo
+from hpcsweep.node import job_limits
 from hpcsweep.forecast.training_data import SETTINGS
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.submit import draft, estimate
@@ -47,7 +47,7 @@ facts = {}
 for role in sys.argv[1:]:
     axes = {**axis_defaults("inference"), "model": "resnet18"}
     points = [Point("inference", {**axes, f"axis_of_{role}": value}) for value in (1, 2)]
-    known = todo.OutOfMemoryPoints([points[0].axes])
+    known = job_limits.OutOfMemoryPoints([points[0].axes])
     facts[role] = {
         "network in memory": ModelKey.of(points[0]) != ModelKey.of(points[1]),
         "network of the order": measured_side_by_side(axes, f"axis_of_{role}"),

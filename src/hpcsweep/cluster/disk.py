@@ -86,7 +86,9 @@ def removal(sweep_dir: SweepDir, *, old_attempts: bool) -> Removal:
     `Refused` where a job of it may be live, this user may not read or remove some of it, or it is
     unknown to which run rows belong.
     """
-    _refuse_closed(sweep_dir)
+    closed = sweep_dir.closed()
+    if closed:
+        raise Refused(f"{closed[0]}\nwhether it is live is unknown, so nothing is removed")
     _refuse_live(sweep_dir)
     found = _superseded(sweep_dir) if old_attempts else _everything(sweep_dir)
     _refuse_fixed(found)
@@ -144,12 +146,6 @@ def _everything(sweep_dir: SweepDir) -> Removal:
 def _refuse_unread(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):  # a submission may have no rows, or rows alone
         raise Refused(f"{error.filename}: cannot be read ({error.strerror}); nothing is removed")
-
-
-def _refuse_closed(sweep_dir: SweepDir) -> None:
-    closed = sweep_dir.closed()
-    if closed:
-        raise Refused(f"{closed[0]}\nwhether it is live is unknown, so nothing is removed")
 
 
 def _refuse_fixed(found: Removal) -> None:

@@ -30,12 +30,15 @@ from hpcsweep.cluster.slurm.profile_checks import ProfileFinding, Wants
 from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 
-_MIN_FREE_GB: Final = 1.0  # with less, a sweep with samples may end on a full disk
+# With less, a sweep may end on a full disk: samples grow with its points and their passes.
+_MIN_FREE_GB: Final = 1.0
+# An image of Apptainer or of enroot.
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
-# bytes that are read of what may be a script: wrappers of a container are short, interpreters long
+# Bytes that are read of what may be a script: wrappers of a container are short, interpreters long
 _SCRIPT: Final = 1 << 16
 _PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_plans"
-_CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")  # of an exception, before its words, in a trace
+# The class of an exception, before its words, in the last line of a trace.
+_CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")
 
 
 def as_text(findings: Sequence[ProfileFinding]) -> str:
@@ -50,8 +53,9 @@ def as_text(findings: Sequence[ProfileFinding]) -> str:
 
 
 def writable(results: Path) -> ProfileFinding:
-    """Check that results can be written, by writing a file."""
-    folder = _existing(results)
+    """Check that results can be written, by writing a file into the nearest folder that exists."""
+    folders = (results, *results.absolute().parents)
+    folder = next(folder for folder in folders if folder.exists())
     try:
         _write_in(folder)
     except OSError as error:
@@ -138,14 +142,6 @@ def _other_cudnn(profile: Profile) -> Iterator[ProfileFinding]:
             detail = f"'{module}' puts another cuDNN before torch's own; torch takes no older one"
             do = "remove it: torch's packages bring their cuDNN"
             yield ProfileFinding("warn", "modules", detail, do, profile.where("modules"))
-
-
-def _existing(path: Path) -> Path:
-    """Return a path, or the nearest folder above it that exists."""
-    for folder in (path, *path.absolute().parents):
-        if folder.exists():
-            break
-    return folder
 
 
 def _write_in(folder: Path) -> None:

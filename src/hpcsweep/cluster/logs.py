@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import ResultsError, UsageError, suggest
@@ -19,12 +19,13 @@ from hpcsweep.store import chunk_file, ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 
 _ID_CHARACTERS: Final = frozenset("0123456789abcdef")
-# characters of a point's id: shorter ones may be numbers of chunks
+# Characters of a point's id: shorter ones may be numbers of chunks.
 _SHORTEST_PREFIX: Final = 4
-_POLL_SECONDS: Final = 0.5  # between two looks at a log: new lines seem to come at once
-# between two questions to Slurm: slurmctld has better things to do, and a reader does not notice
+# Between two looks at a log: new lines seem to come at once.
+_POLL_SECONDS: Final = 0.5
+# Between two questions to Slurm: slurmctld has better things to do, and a reader does not notice
 _ASK_SECONDS: Final = 5.0
-# bytes of a log that are shown: screens of text, and no burden to a login node's memory
+# Bytes of a log that are shown: screens of text, and no burden to a login node's memory.
 _MOST: Final = 1 << 20
 
 
@@ -136,23 +137,22 @@ def lines_of_logs(sweep_dir: SweepDir, what: str | None, *, follow: bool) -> Ite
 def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
     """Return the latest attempt's log; if there is none, the latest output of a job."""
     attempts = submission.sweep_dir.shards_of(submission.id)
-    own = (submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None})
+    logs = [submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None}]
     outputs = _outputs(submission).items()
-    return _newest(own) or _newest(path for number, path in outputs if chunk in {number, None})
+    for paths in (logs, [path for number, path in outputs if chunk in {number, None}]):
+        filled = [path for path in paths if path.exists() and path.stat().st_size]
+        if filled:
+            return max(filled, key=lambda path: path.stat().st_mtime)
+    return None
 
 
 def _outputs(submission: SubmissionDir) -> dict[int, Path]:
     """Return where Slurm puts the output of each chunk's job."""
-    return {
-        chunk: submission.job_output(job, task)
-        for chunk, (job, task) in journal.read_journal(submission).task_of.items()
-        if job is not None and task is not None
-    }
-
-
-def _newest(paths: Iterable[Path]) -> Path | None:
-    there = [path for path in paths if path.exists() and path.stat().st_size]
-    return max(there, key=lambda path: path.stat().st_mtime) if there else None
+    outputs = {}
+    for chunk, (job, task) in journal.read_journal(submission).task_of.items():
+        if job is not None and task is not None:
+            outputs[chunk] = submission.job_output(job, task)
+    return outputs
 
 
 def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
@@ -162,11 +162,14 @@ def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
     if output is None or not output.exists():
         return
     logged = set(_lines(log))
-    lines = [*_lines(output)]
-    after = max((n for n, line in enumerate(lines, 1) if line in logged), default=0)
-    if lines[after:]:
+    after: list[str] = []
+    for line in _lines(output):
+        after.append(line)
+        if line in logged:
+            after.clear()
+    if after:
         yield f"==> {output}, after that <=="
-        yield from lines[after:]
+        yield from after
 
 
 def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
@@ -190,7 +193,10 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
 def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Yield the last lines of a file, and wait for others as long as `more` says so."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        _go_to_last_lines(file)
+        begin = os.fstat(file.fileno()).st_size - _MOST
+        if begin > 0:
+            file.seek(begin)
+            file.readline(_MOST // 2)  # the rest of a line; of an endless one, half of it
         rest = ""
         while True:
             last_look = not more()
@@ -202,12 +208,3 @@ def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str
             time.sleep(_POLL_SECONDS)
         if rest:
             yield rest
-
-
-def _go_to_last_lines(file: TextIO) -> None:
-    """Go to the first line that begins in the last bytes; into a line that is longer than these."""
-    begin = os.fstat(file.fileno()).st_size - _MOST
-    if begin > 0:
-        file.buffer.seek(begin - 1)
-        inside = len(file.buffer.readline(_MOST + 1))
-        file.buffer.seek(begin if inside > _MOST else begin - 1 + inside)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +17,10 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned, count, folded
 
 WAITING: Final = "waiting"  # no row yet
-# characters of an id in the table: `show SWEEP POINT` takes as few as tell a point apart
+# Characters of an id in the table: `show SWEEP POINT` takes as few as tell a point apart
 _DIGITS: Final = 8
-_LOG_LINES: Final = 40  # the last of a point: a traceback fits
+# Of a point the last lines: a traceback fits, and the screen shows the rest, too.
+_LOG_LINES: Final = 40
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,12 @@ class PointState:
 
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""
+        log = ""
+        if self.log:
+            with suppress(OSError):
+                log = self.log.read_text(encoding="utf-8", errors="replace")
         lines: list[str] = []
-        for line in self._lines:
+        for line in log.splitlines():
             if lines or self.point_id in line:
                 lines.append(line)
                 if len(lines) > 1 and self.point_id in line:
@@ -74,14 +78,6 @@ class PointState:
         cells = {name: str(value) for name, value in self.to_json().items()}
         lines = aligned([*cells.items()])
         return "\n".join([*lines, "", *self.log_text()] if self.log else lines)
-
-    @cached_property
-    def _lines(self) -> list[str]:
-        if self.log is None:
-            return []
-        with suppress(OSError):
-            return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return []
 
 
 def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[PointState]:

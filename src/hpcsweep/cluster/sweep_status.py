@@ -57,11 +57,9 @@ class ProfileStatus:
         """Count the measured points by status, and those with status ok that are not valid."""
         measured = self.planned & self.status.keys()
         points = PointTally(Counter(map(self.status.__getitem__, measured)))
-        points.doubt(
-            why
-            for point, why in self.doubts.items()
-            if why != VALID and point in measured and self.status[point] is PointStatus.OK
-        )
+        for point, why in self.doubts.items():
+            if why != VALID and point in measured and self.status[point] is PointStatus.OK:
+                points.doubt([why])
         return points
 
     @property

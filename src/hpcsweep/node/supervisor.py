@@ -31,7 +31,7 @@ from hpcsweep.catalog import COMMAND, workload_of
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells, PointCells
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
-from hpcsweep.node import point_row, todo
+from hpcsweep.node import job_limits, point_row
 from hpcsweep.node.job_limits import JobTime, Stop, SuspensionWatch
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from hpcsweep.store.folders import ShardPath, SubmissionDir
 
 _DEADLY: Final = "two attempts in a row died or were stopped while they measured it; see their logs"
-# what a pause spoils: a time, and a limit that was reached
+# What a pause spoils: a time, and a limit that was reached
 _TIMED: Final = frozenset({PointStatus.OK, PointStatus.TIMEOUT})
-# for a worker to end by itself; it is killed then, and has nothing to lose
+# For a worker to end by itself; it is killed then, and has nothing to lose.
 _END_SECONDS: Final = 2.0
-# the same under a profiler, which writes its report when the worker ends
+# The same under a profiler, which writes its report when the worker ends.
 _REPORT_SECONDS: Final = 60.0
 
 
@@ -91,7 +91,7 @@ class Attempt:
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         settings = self._manifest.run
         self._time = JobTime(settings, self._chunk)
-        self._too_large = todo.OutOfMemoryPoints([*settings.known_oom])
+        self._too_large = job_limits.OutOfMemoryPoints([*settings.known_oom])
         self._deadly: Point | None = None  # took earlier attempts down
         self._fenced_off = False
         self._left_to_others = False
@@ -174,14 +174,14 @@ class Attempt:
                 without_row.append(point)
             elif status is PointStatus.OOM:
                 self._too_large.add(point.axes)
-        others = todo.ids_of_others(self._submission) if without_row else set()
+        others = job_limits.ids_of_others(self._submission) if without_row else set()
         points = [point for point in without_row if point.point_id not in others]
         again = len(without_row) - len(points)
         if again:
             self._left_to_others = True
             self._reports.say(f"{count(again, 'point')} left to another submission")
-        points = todo.sorted_by_worker(points)
-        if points and todo.first_is_deadly(attempts, self._shard):
+        points = job_limits.sorted_by_worker(points)
+        if points and job_limits.first_is_deadly(attempts, self._shard):
             self._deadly = points[0]
         left = count(len(points), "point")
         self._reports.say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
@@ -270,7 +270,7 @@ class Attempt:
             return outcome
         # it had no job for itself if others had rows, or a worker took half of the time to start
         if self._time.rows or took < (cut - self._time.began) / 2:
-            self._stop.because(todo.TIME_IS_UP)
+            self._stop.because(job_limits.TIME_IS_UP)
             return None
         why = (
             f"no result within {took:.0f} s, which is all that a job of profile "

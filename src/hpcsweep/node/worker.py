@@ -52,9 +52,10 @@ if TYPE_CHECKING:
     from hpcsweep.measure.bench_api import Bench, Measurement
     from hpcsweep.point import Point
 
-# characters of a trace that go into the log: a message may hold a whole tensor
+# Characters of a trace that go into the log: a message may hold a whole tensor.
 _MOST_TRACE: Final = 1 << 16
-_MOST_REASON: Final = 1000  # of its message, in a cell of the table
+# Characters of an exception's message in a cell of the table; the log has the trace.
+_MOST_REASON: Final = 1000
 
 # Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
 _STICKY: Final = (
@@ -71,7 +72,7 @@ _STICKY: Final = (
 # supervisor, which lets the point come to its end.
 _IGNORED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 TEMPLATE: Final = "template"
-# between two looks whether the parent is gone: it ends at once, and a point waits for it
+# Between two looks whether the parent is gone: it ends at once, and a point waits for it.
 _LOOK_SECONDS: Final = 0.001
 
 

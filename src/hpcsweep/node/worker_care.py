@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # Signals that come from outside the process, as of the kernel where memory runs out, or a person:
 # the point is tried once more before it is blamed.
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
-# by the template, then by itself, and once more: file systems hiccup
+# By the template, then by itself, and once more: file systems hiccup.
 _START_TRIES: Final = 3
 # A cold import of torch from a loaded network file system takes minutes.
 _START_SECONDS: Final = 300.0

@@ -27,20 +27,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-# characters, in a cell of the table: the log has the rest
+# Characters, in a cell of the table: the log has the rest.
 _LAST_WORDS: Final = 400
-# what the C++ runtime prints before it ends the process, as for a CUDA error in a destructor
+# What the C++ runtime prints before it ends the process, as for a CUDA error in a destructor.
 _TERMINATE: Final = "terminate called"
 _WHAT: Final = "what():  "
-_LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threads
-_READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
-# for a process to end after its socket: it is killed then, and its exit code is not known
+# Of a log: a fault prints the stacks of all threads.
+_LAST_BYTES: Final = 1 << 20
+# Most replies fit; a larger buffer takes longer to make than to fill.
+_READ: Final = 1 << 16
+# For a process to end after its socket: it is killed then, and its exit code is not known.
 _END_SECONDS: Final = 0.5
-# between two looks at a process that is about to end, as most do in some milliseconds
+# Between two looks at a process that is about to end, as most do in some milliseconds.
 _NAP_SECONDS: Final = 0.001
-# what is there so long after SIGKILL waits inside the kernel, perhaps for ever
+# What is there so long after SIGKILL waits inside the kernel, perhaps for ever.
 _KILLED_SECONDS: Final = 10.0
-# for Python's tracker of shared memory to end after the worker, without a complaint in the log
+# For Python's tracker of shared memory to end after the worker, without a complaint in the log.
 _TIDY_SECONDS: Final = 0.2
 
 

@@ -12,9 +12,11 @@ import ctypes
 import json
 import sys
 
-_NAME = 256  # characters of a device's name
+# Characters of a device's name: as many as `cudaDeviceProp.name` and `hipDeviceProp_t.name` have.
+_NAME = 256
+# No status of CUDA or HIP is negative.
 CRASHED = -1
-# of each vendor: functions with the same arguments, as cuda.h and hip_runtime_api.h declare them
+# Of each vendor: functions with the same arguments, as cuda.h and hip_runtime_api.h declare them
 FUNCTIONS = {
     "nvidia": ("cuInit", "cuDeviceGet", "cuDeviceGetName"),
     "amd": ("hipInit", "hipDeviceGet", "hipDeviceGetName"),

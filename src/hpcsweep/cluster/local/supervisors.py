@@ -43,14 +43,16 @@ _VAIN_STARTS: Final = 3
 # Between two looks at what the supervisors say: each look takes time from what is measured.
 _REST_SECONDS: Final = 0.01
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-# that a supervisor has to end its worker, for which it needs two at most, and itself
+# What a supervisor has to end its worker, for which it needs two at most, and itself
 _END_SECONDS: Final = 5.0
-# between two lines: the log of a night stays short, and nobody takes the silence for a hang
+# Between two lines: the log of a night stays short, and nobody takes the silence for a hang
 _LINE_SECONDS: Final = 10.0
-# from fewer points nothing is said of the others, of which they may be no example
+# From fewer points nothing is said of the others, of which they may be no example
 _FEW: Final = 3
-_BAR: Final = 12  # characters, so that the counts fit 80 columns beside it
-_CLEAR: Final = "\r\x1b[J"  # of a terminal: from the start of this line on
+# Characters, so that the counts fit 80 columns beside it.
+_BAR: Final = 12
+# What a terminal does (ECMA-48): clear from the start of this line on, and go up one line.
+_CLEAR: Final = "\r\x1b[J"
 _UP: Final = "\x1b[F"
 
 

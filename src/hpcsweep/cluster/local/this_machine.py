@@ -26,24 +26,25 @@ from hpcsweep.cluster.local import first_device
 from hpcsweep.text import count
 
 _TELEMETRY: Final = "hpcsweep.measure.machine.drivers"
-# what a row lacks, and which checks are off, where nothing reports the state of the GPU
+# What a row lacks, and which checks are off, where nothing reports the state of the GPU
 WITHOUT_TELEMETRY: Final = (
     "these are off: clock, power, temperature, throttling, energy, and who else uses the GPU"
 )
-# for a driver's answer: without persistence mode it takes some seconds to start
+# For a driver's answer: without persistence mode it takes some seconds to start
 _SECONDS: Final = 30.0
-NO_DEVICE: Final = 100  # CUDA_ERROR_NO_DEVICE, hipErrorNoDevice
-# what lists the GPUs, where the vendor's library does not answer: every one, in the bus's order
+# CUDA_ERROR_NO_DEVICE of cuda.h, and hipErrorNoDevice of hip_runtime_api.h.
+NO_DEVICE: Final = 100
+# What lists the GPUs, where the vendor's library does not answer: every one, in the bus's order
 _QUERIES: Final[Mapping[str, Sequence[str]]] = {
     "nvidia": ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
     "amd": ("rocm-smi", "--showproductname", "--csv"),
 }
-# the variables that hide GPUs from a process; HIP heeds CUDA's, too
+# The variables that hide GPUs from a process; HIP heeds CUDA's, too
 _HIDING: Final[Mapping[str, Sequence[str]]] = {
     "nvidia": ("CUDA_VISIBLE_DEVICES",),
     "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
 }
-# what a vendor's driver makes on a machine with its GPUs; a container may have it without the rest
+# What a vendor's driver makes on a machine with its GPUs; a container may have it without the rest
 _NODES: Final[Mapping[str, Sequence[Path]]] = {
     "nvidia": (Path("/dev/nvidia0"), Path("/proc/driver/nvidia/gpus")),
     "amd": (environment.AMD_DRIVER,),

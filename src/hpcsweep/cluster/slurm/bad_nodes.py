@@ -37,9 +37,9 @@ _BROKEN: Final = re.compile(
 )
 # Slurm sets one of these where it gave the job a GPU; without, a missing `gres` is to blame.
 _GIVEN: Final = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
-# how long a node is avoided: see above; longer would take nodes that work from a sweep
+# How long a node is avoided: see above; longer would take nodes that work from a sweep
 _LASTS: Final = timedelta(days=1)
-# bytes: a header has 2,500, so a larger shard has rows, and is not read for that
+# Bytes: a header has 2,500, so a larger shard has rows, and is not read for that.
 _SMALL: Final = 1 << 14
 
 
@@ -88,9 +88,10 @@ def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
     """Return the profile with `nodes` added to its excluded nodes."""
     if not nodes:
         return profile
-    names = [profile.exclude] if profile.exclude else []
-    names += [node.name for node in nodes]
-    return profile.model_copy(update={"exclude": ",".join(names)})
+    excluded = profile.exclude or ""
+    for node in nodes:
+        excluded = f"{excluded},{node.name}" if excluded else node.name
+    return profile.model_copy(update={"exclude": excluded})
 
 
 def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:

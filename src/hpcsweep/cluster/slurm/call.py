@@ -26,9 +26,12 @@ from hpcsweep.text import cut
 _LOGGER: Final = logging.getLogger(__name__)
 # Seconds for a question: more than a busy slurmctld takes, and less than those 19.
 TIMEOUT = 10.0
-_SHOWN: Final = 500  # characters of a program's message: a site's wrapper may print pages
-_DIGITS: Final = 18  # of the longest number that is plausible: Slurm's have 64 bits
-SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
+# Characters of a program's message: its last line, which a site's wrapper may make a page.
+_SHOWN: Final = 500
+# Digits of the longest number that is plausible: Slurm's have 64 bits, which hold all of these.
+_DIGITS: Final = 18
+# Between fields: names and reasons may hold any printable character.
+SEPARATOR: Final = "\x1f"
 
 
 def rows(text: str, fields: int, optional: int = 0) -> list[list[str]]:
@@ -48,7 +51,8 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
-@lru_cache(maxsize=1024)  # the tasks of an array were submitted at once
+# The tasks of an array were submitted at once: thousands of lines have the same few times.
+@lru_cache(maxsize=1024)
 def moment(text: str) -> datetime | None:
     """Read Slurm's local time; None for `N/A`, `Unknown` and other text."""
     try:

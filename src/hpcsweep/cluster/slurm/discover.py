@@ -21,8 +21,10 @@ from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Partition, listed
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.text import count
 
-_LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
-_SHORTEST_S: Final = 300  # a shorter job could not measure anything
+# Shorter jobs wait less, and longer sweeps are split into chunks.
+_LONGEST_S: Final = 24 * 3600
+# A shorter job could not measure anything: to import torch from a cold file system takes minutes.
+_SHORTEST_S: Final = 300
 _NO_WISH: Final = Wants({}, {})
 _HINTS: Final = """\
 # Lines that prepare the environment on the node, for example:

@@ -39,7 +39,8 @@ from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 
 SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
-_MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
+# Slurm's default (slurm.conf(5), MaxArraySize), where it cannot be asked.
+_MAX_ARRAY_SIZE: Final = 1001
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
 
@@ -158,7 +159,13 @@ def _preparation(profile: Profile) -> dict[str, Any]:
 
 def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
     return {
-        "options": _script_options(profile, submission),
+        "options": [
+            ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
+            ("--output", _output(submission)),
+            ("--open-mode", "append"),
+            ("--signal", f"B:USR1@{profile.signal_lead}"),
+            *profile_checks.own_options(profile),
+        ],
         "more": profile.sbatch_options,
         "python": interpreter(profile),
         "run_module": RUN_MODULE,
@@ -175,16 +182,6 @@ def interpreter(profile: Profile) -> str:
     if profile.python:
         return profile.python
     return "python" if profile.conda or profile.venv else sys.executable
-
-
-def _script_options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
-    fixed = [
-        ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
-        ("--output", _output(submission)),
-        ("--open-mode", "append"),
-        ("--signal", f"B:USR1@{profile.signal_lead}"),
-    ]
-    return [*fixed, *profile_checks.own_options(profile)]
 
 
 def _output(submission: SubmissionDir) -> str:

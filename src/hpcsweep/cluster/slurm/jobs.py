@@ -42,6 +42,7 @@ _FORM: Final = re.compile(
     r"(?:;.+)?",
     re.ASCII,
 )
+# Seven digits hold the largest MaxArraySize (4,000,001); a range of more would fill memory.
 _RANGE: Final = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?", re.ASCII)
 
 
@@ -126,11 +127,12 @@ class State:
         return not self.meaning.live
 
 
-STATES: Final = tuple(
-    State(row["name"], ChunkState(row["meaning"]), row["says"], bool(row["node_at_fault"]))
-    for row in packaged("slurm_states.csv")
-)
-_BY_NAME: Final = {state.name: state for state in STATES}
+_BY_NAME: Final = dict[str, State]()
+for _row in packaged("slurm_states.csv"):
+    _BY_NAME[_row["name"]] = State(
+        _row["name"], ChunkState(_row["meaning"]), _row["says"], bool(_row["node_at_fault"])
+    )
+STATES: Final = tuple(_BY_NAME.values())
 # Slurm decorates: `CANCELLED by 0`, `COMPLETED+` (cut short), `PENDING,REQUEUED` (flags).
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 
@@ -146,7 +148,7 @@ def state_of(text: str) -> State:
 # Limits of a QOS or an association on one job, as all releases name them. One on all jobs of a
 # user, an account or a group lets a job start when others end.
 _TOO_MUCH: Final = re.compile(r"(?:QOS|Assoc)(?:Min\w+|Max\w+Per(?:Job|Node)(?:Limit)?)")
-# of jobs that never start
+# Of jobs that never start.
 _IN_VAIN: Final = {row["reason"]: row["says"] for row in packaged("slurm_reasons.csv")}
 
 
@@ -162,9 +164,10 @@ def in_vain(reason: str) -> str:
     return ""
 
 
-# A job that seems to be submitted before it was asked for would be left out.
-_CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
-# of one line of sacct, which has one for all that wait: more would fill the memory of a command
+# Between the clocks of this machine and of slurmdbd: a job that seems to be submitted before it was
+# asked for would be left out.
+_CLOCK_SKEW: Final = timedelta(hours=1)
+# Of one line of sacct, which has one for all that wait: more would fill the memory of a command
 _MOST_TASKS: Final = 100_000
 # More job ids make a command line long: then all jobs of the user are asked for instead.
 _MANY: Final = 1000
@@ -172,7 +175,8 @@ _MANY: Final = 1000
 _QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e", "%Z"])
 _ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode,WorkDir"
 _UNKNOWN: Final = "Invalid job id specified"
-_HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
+# What squeue prints above each cluster where SLURM_CLUSTERS names one: no answer by itself.
+_HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,10 +251,15 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
         asked = pool.submit(attempts, ids, since)
         listed = queue(ids)
         accounts = asked.result()
-    unanswered = tuple(a for a in (listed, accounts) if isinstance(a, CouldNotAsk))
-    listed = [] if isinstance(listed, CouldNotAsk) else listed
-    accounts = [] if isinstance(accounts, CouldNotAsk) else accounts
-    jobs = {job.id.key: job for job in listed}
+    unanswered = []
+    jobs = {}
+    if isinstance(listed, CouldNotAsk):
+        unanswered.append(listed)
+    else:
+        jobs = {job.id.key: job for job in listed}
+    if isinstance(accounts, CouldNotAsk):
+        unanswered.append(accounts)
+        accounts = []
     newest = {job.id.key: job for job in accounts}  # attempt of each
     for key, job in newest.items():
         if key not in jobs or (jobs[key].state.over and job.state.over):
@@ -261,7 +270,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     for (array, task), job in [*jobs.items()]:
         if task is None and array in split and not job.state.over:
             del jobs[array, task]
-    return Survey(jobs, unanswered, tuple(accounts))
+    return Survey(jobs, tuple(unanswered), tuple(accounts))
 
 
 def cancel(job_ids: Iterable[JobId | str]) -> None:

@@ -63,8 +63,10 @@ _LISTS: Final = {
     "partition": "`sinfo -s` lists the partitions",
     "time": "`sacctmgr show qos format=Name,MaxWall` lists the limits",
 }
-_NO_NAME: Final = re.compile(r"[^,]*(?:\[[^\]]*\]|/)[^,]*")  # a range of nodes, or a file of names
-_AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
+# In a list of nodes: a range of them, or a file of names.
+_NO_NAME: Final = re.compile(r"[^,]*(?:\[[^\]]*\]|/)[^,]*")
+# As all jobs are sent: a site may refuse arrays.
+_AS_ARRAY: Final = "--array=0"
 # In an expression a name may hold hyphens and dots; `*2` behind it is a number of nodes.
 _FEATURE: Final = re.compile(r"[^&|,()\[\]*]+")
 _COUNT: Final = re.compile(r"\*\d+")
@@ -114,8 +116,12 @@ class Wants:
     @property
     def gres(self) -> tuple[Gres, ...]:
         """Every generic resource that is asked for, in whatever way."""
-        words = [re.sub("^gres[:/]", "", word) for word in split_at_commas(self["gres"])]
-        return tuple(Gres.read(word) for word in words if word.lower() != "none")
+        wishes = []
+        for word in split_at_commas(self["gres"]):
+            wish = re.sub("^gres[:/]", "", word)
+            if wish.lower() != "none":
+                wishes.append(Gres.read(wish))
+        return tuple(wishes)
 
     @property
     def mem_mb(self) -> int:
@@ -236,10 +242,11 @@ def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: SbatchAnswer)
 
 def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     """Yield the names that the cluster does not have, with the nearest ones."""
-    node_names = {node.name for node in cluster.nodes}
+    node_names = set[str]()
     features = set[str]()
     resources = set[str]()
     for node in cluster.nodes:
+        node_names.add(node.name)
         features.update(node.features)
         for gres in node.gres:
             resources.update((gres.name, gres.kind))

@@ -69,10 +69,12 @@ class Unanswered(SchedulerError):
         self.maybe_accepted = maybe_accepted
 
 
-_LONGEST: Final = 500  # characters of Slurm's message
+# Characters of Slurm's message: all of its own fit, not what a wrapper prints.
+_LONGEST: Final = 500
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
-_UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"  # it sent nothing
+# It sent nothing: no connection was made.
+_UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"
 # Words of the connection to slurmctld, after which a job may be in the queue.
 _CONNECTION: Final = re.compile(
     r"Unable to contact|timed out|[Cc]onnection (?:re|failure|timed)|Zero Bytes|[Pp]rotocol"
@@ -83,9 +85,8 @@ _CONNECTION: Final = re.compile(
 _SAID: Final = re.compile(
     r"^(?:\w+: (?:error|fatal): |sbatch: (?:unrecognized |invalid )?option).*", re.MULTILINE
 )
-_ANSWER: Final = re.compile(  # by slurmctld, or for it; the second form is that of --test-only
-    r"(?:Batch job submission failed|allocation failure): (.*)"
-)
+# An answer of slurmctld, or for it; the second form is that of --test-only.
+_ANSWER: Final = re.compile(r"(?:Batch job submission failed|allocation failure): (.*)")
 # What a message of sbatch is about: an option by its name, or the key of the profile to change.
 _NAMED: Final = re.compile(r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)")
 _ABOUT: Final = {
@@ -106,7 +107,8 @@ _ABOUT: Final = {
     "[Ll]icense|wckey|Required node not available|specification|presently disabled",
 }
 _ADVICE: Final = "correct the profile; `hpcsweep doctor --cluster NAME` says what the cluster has"
-_OWN_END: Final = 1  # the exit code of sbatch where it or its controller finds something wrong
+# The exit code of sbatch where it, or its controller, finds something wrong.
+_OWN_END: Final = 1
 
 
 def _about(text: str) -> str | None:
@@ -160,8 +162,10 @@ def _message(printed: str) -> str:
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
 
 
-SUBMIT_S: Final = 60.0  # for an answer; at MaxJobCount sbatch retries for minutes
-_SHOWN: Final = 300  # characters of an answer without a job id
+# Seconds for an answer: at MaxJobCount sbatch retries for minutes, and a person waits.
+SUBMIT_S: Final = 60.0
+# Characters of an answer without a job id, as of a site's greeting.
+_SHOWN: Final = 300
 
 
 def submit(

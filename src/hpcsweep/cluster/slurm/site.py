@@ -9,7 +9,7 @@ from __future__ import annotations
 import grp
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -28,17 +28,21 @@ from hpcsweep.cluster.slurm.call import (
 )
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
-_SIGNS: Final = r"[~#!%$@+^-]"  # at the end of a state in sinfo: `~` powered off, `#` starting ...
+# At the end of a state in sinfo (sinfo(1), NODE STATE CODES): `~` powered off, `#` starting ...
+_SIGNS: Final = r"[~#!%$@+^-]"
 # The last three states are of nodes that Slurm wakes. A reserved node is others' for now.
 _USABLE: Final = frozenset({
     "idle", "mixed", "allocated", "completing", "planned",
     "powered_down", "powering_down", "powering_up",
 })  # fmt: skip
-_SHOWN: Final = 8  # names in one line: a cluster has thousands of nodes
+# Names in one line: a cluster has thousands of nodes.
+_SHOWN: Final = 8
+# The sockets of a GPU, as in `gpu:v100:2(S:0-1)`.
 _BRACKETS: Final = re.compile(r"\([^)]*\)")
 # A setting of a partition: a value may have blanks, as the groups in `AllowGroups=domain users,hpc`
 _SETTING: Final = re.compile(r"(\w+)=(.*?)(?=\s+[A-Z]\w*=|\s*$)")
 _SACCTMGR: Final = ("sacctmgr", "-n", "-P", "--readonly", "show")
+# What Slurm prints where a list of names limits nothing.
 _LIMITLESS: Final = frozenset({"ALL", "NONE", "N/A", "(NULL)", ""})
 
 
@@ -141,9 +145,12 @@ def partitions() -> list[Partition] | CouldNotAsk:
     answer = ask("scontrol", "--all", "--oneliner", "show", "partition")
     if isinstance(answer, CouldNotAsk):
         return answer
-    every = [dict(_SETTING.findall(line)) for line in answer.splitlines()]
-    named = [settings for settings in every if "PartitionName" in settings]
-    return [Partition(name=settings["PartitionName"], settings=settings) for settings in named]
+    found = []
+    for line in answer.splitlines():
+        settings = dict(_SETTING.findall(line))
+        if "PartitionName" in settings:
+            found.append(Partition(name=settings["PartitionName"], settings=settings))
+    return found
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -235,17 +242,15 @@ def _own(cluster: str) -> dict[str, frozenset[str]]:
         if bar:
             accounts.add(account)
             every_qos.update(names_in(listed))
+    groups = set[str]()
+    for group in {os.getgid(), *os.getgroups()}:
+        with suppress(KeyError):  # no list of a partition has a group without a name
+            groups.add(grp.getgrgid(group).gr_name)
     return {
         "account": frozenset(accounts),
         "qos": frozenset(every_qos),
-        "groups": frozenset(_groups()),
+        "groups": frozenset(groups),
     }
-
-
-def _groups() -> Iterator[str]:
-    for group in {os.getgid(), *os.getgroups()}:
-        with suppress(KeyError):  # no list of a partition has a group without a name
-            yield grp.getgrgid(group).gr_name
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,12 @@ if TYPE_CHECKING:
 
 _CHECKPOINT: Final = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
 _STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _CHECKPOINT})
-_PATIENCE: Final = 5.0  # seconds between SIGTERM and the signal that asks for a checkpoint
-_NO_LIMIT_MIN: Final = 366 * 24 * 60  # submitit reckons in minutes and knows no `UNLIMITED`
-_NO_THROTTLE: Final = 10**9  # submitit always sets a limit; this one never binds
+# Seconds for the signal that asks for a checkpoint to come after SIGTERM, where a site sends both.
+_PATIENCE: Final = 5.0
+# submitit reckons in minutes and knows no `UNLIMITED`; more than any limit of a site.
+_NO_LIMIT_MIN: Final = 366 * 24 * 60
+# submitit always sets a limit; this one never binds.
+_NO_THROTTLE: Final = 10**9
 _SAME_NAME: Final = ("partition", "constraint", "gres", "account", "qos", "nodelist", "exclude")
 
 
