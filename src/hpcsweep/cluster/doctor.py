@@ -198,13 +198,19 @@ def _packages(of_jobs: set[str]) -> Iterator[ProfileFinding]:
 
     Those `of_jobs` are not needed here: jobs have a Python of their own.
     """
-    lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
-    installed = [name for name, lack in lacking.items() if not lack]
-    yield ProfileFinding("ok", "extras", ", ".join(installed) or "none")
-    for name, lack in lacking.items():
+    installed = []
+    findings = []
+    for name in extras.EXTRAS:
+        if name in of_jobs:
+            continue
+        lack = extras.lacking(name)
         if lack:
             detail = f"not here ({', '.join(lack)}); without it: {extras.EXTRAS[name].serves}"
-            yield ProfileFinding("none", f"[{name}]", detail, extras.install(name))
+            findings.append(ProfileFinding("none", f"[{name}]", detail, extras.install(name)))
+        else:
+            installed.append(name)
+    yield ProfileFinding("ok", "extras", ", ".join(installed) or "none")
+    yield from findings
     with suppress(importlib.metadata.PackageNotFoundError):
         torch, vision = map(importlib.metadata.version, ("torch", "torchvision"))
         yield ProfileFinding(

@@ -197,14 +197,14 @@ def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str
         if begin > 0:
             file.seek(begin)
             file.readline(_MOST // 2)  # the rest of a line; of an endless one, half of it
-        rest = ""
+        unfinished = ""
         while True:
             last_look = not more()
-            rest += file.read()
-            *lines, rest = rest.split("\n")
+            unfinished += file.read()
+            *lines, unfinished = unfinished.split("\n")
             yield from lines
             if last_look:
                 break
             time.sleep(_POLL_SECONDS)
-        if rest:
-            yield rest
+        if unfinished:
+            yield unfinished

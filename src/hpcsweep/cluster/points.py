@@ -97,9 +97,11 @@ def read_points(sweep_dir: SweepDir) -> list[PointState]:
     for submission in sweep_dir.submissions():
         manifest = submission.read_manifest()
         for index in range(manifest.chunks):
-            points = chunk_file.read_chunk(submission.chunks, index).points
-            sent |= {point.point_id: (point, manifest.maps) for point in points}
-            ids.append((manifest.spec_sha256, [point.point_id for point in points]))
+            own: list[str] = []
+            for point in chunk_file.read_chunk(submission.chunks, index).points:
+                sent[point.point_id] = (point, manifest.maps)
+                own.append(point.point_id)
+            ids.append((manifest.spec_sha256, own))
     orphans = runs.known_orphans(sweep_dir, ids)
     telling = varying(point for point, _maps in sent.values())
     states = {}

@@ -140,12 +140,15 @@ def _sweep(
     sweep_dir: SweepDir, submissions: list[_Submission], problems: list[str], answer: SlurmAnswer
 ) -> SweepStatus:
     groups: dict[str, list[_Submission]] = {}
+    sent = []
+    rowless = list[ShardPath]()
+    in_slurm = False
     for submission in submissions:
         groups.setdefault(submission.label, []).append(submission)
-    sent = []
-    for submission in submissions:
         ids = chain.from_iterable(submission.ids.values())
         sent.append((submission.manifest.spec_sha256, ids))
+        rowless += [shard for shard, rows in submission.attempts.items() if not rows]
+        in_slurm = in_slurm or submission.in_slurm
     orphans = runs.known_orphans(sweep_dir, sent)
     profiles = []
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
@@ -154,15 +157,11 @@ def _sweep(
         profiles.append(_profile(sweep_dir, label, newest, answer, orphans))
     avoided = list[bad_nodes.BadNode]()
     until = list[AdaptiveRun]()
-    rowless = list[ShardPath]()
-    for submission in submissions:
-        rowless += [shard for shard, rows in submission.attempts.items() if not rows]
     try:
         avoided = bad_nodes.current(sweep_dir, answer, rowless)
         until = [*rounds.read_rounds(sweep_dir).values()]
     except ResultsError as error:
         problems = [*problems, str(error)]
-    in_slurm = any(submission.in_slurm for submission in submissions)
     return SweepStatus(
         sweep=sweep_dir.name,
         profiles=profiles,
@@ -209,9 +208,14 @@ def _profile(
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
         with suppress(ResultsError):  # `problems` names unreadable files
-            told = outcomes.told_rows(attempts)
-            current = [row for point, row in told.items() if point not in orphans]
-            failed = [row for row in current if row["status"] not in outcomes.WELL]
+            current = []
+            failed = []
+            for point, row in outcomes.told_rows(attempts).items():
+                if point in orphans:
+                    continue
+                current.append(row)
+                if row["status"] not in outcomes.WELL:
+                    failed.append(row)
             profile.failures = outcomes.failures_in(failed, maps)
             profile.disturbed = outcomes.disturbance(sweep_dir, current)
     settled = profile.status.keys() | orphans

@@ -184,8 +184,8 @@ def without_times(row: Row, wrapper: str) -> Row:
         flags=";".join(filter(None, (row.get("flags"), "profiled"))),
         valid=False,
     )
-    rest = {name: value for name, value in row.items() if name not in CLOCKED}
-    return {**rest, **row_of(KeyCells(status=PointStatus.PROFILED), profiled)}
+    without = {name: value for name, value in row.items() if name not in CLOCKED}
+    return {**without, **row_of(KeyCells(status=PointStatus.PROFILED), profiled)}
 
 
 def node() -> str:

@@ -47,8 +47,10 @@ def rows(text: str, fields: int, optional: int = 0) -> list[list[str]]:
 
 def last_line(text: str) -> str:
     """Return the last line that is not empty."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    for line in reversed(text.splitlines()):
+        if line.strip():
+            return line.strip()
+    return ""
 
 
 # The tasks of an array were submitted at once: thousands of lines have the same few times.
@@ -145,9 +147,9 @@ def run(command: Sequence[str], timeout: float) -> ProgramOutput | CouldNotAsk:
 def ask(*command: str) -> str | CouldNotAsk:
     """Return what a program prints."""
     reply = run(command, TIMEOUT)
-    if isinstance(reply, CouldNotAsk) or reply.code == 0:
-        return reply if isinstance(reply, CouldNotAsk) else reply.out
-    return cause(command[0], reply)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    return reply.out if reply.code == 0 else cause(command[0], reply)
 
 
 def cause(program: str, reply: ProgramOutput) -> CouldNotAsk:
@@ -192,8 +194,12 @@ def config() -> dict[str, str] | CouldNotAsk:
     answer = ask("scontrol", "show", "config")
     if isinstance(answer, CouldNotAsk):
         return answer
-    pairs = (line.partition("=") for line in answer.splitlines())
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+    settings = {}
+    for line in answer.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            settings[key.strip()] = value.strip()
+    return settings
 
 
 @dataclass(frozen=True, kw_only=True)

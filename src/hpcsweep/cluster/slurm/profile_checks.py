@@ -370,22 +370,29 @@ class Matches:
 
 def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Matches:
     """Find the nodes of a profile; a slice of a GPU counts only if the profile means slices."""
-    inside = list(nodes)
-    if partitions:
-        inside = [node for node in nodes if not {*partitions}.isdisjoint(node.partitions)]
-    expression = wants["constraint"]
-    names = {*feature_names(expression)}
-    fitting = inside
-    if _ALTERNATIVES.search(expression):  # one of the names may do: sbatch knows
-        fitting = [node for node in inside if not names.isdisjoint(node.features)]
-    elif names:  # all of `a&b`, and of `a,b`
-        fitting = [node for node in inside if names.issubset(node.features)]
-    found = fitting
-    for wish in wants.gres:
-        found = [node for node in found if _count(wish, node, wants.slices) >= wish.count]
+    of_partition = []
+    with_features = []
+    found = []
+    for node in nodes:
+        if partitions and {*partitions}.isdisjoint(node.partitions):
+            continue
+        of_partition.append(node)
+        if not _fits(wants["constraint"], node):
+            continue
+        with_features.append(node)
+        if all(_count(wish, node, wants.slices) >= wish.count for wish in wants.gres):
+            found.append(node)
     wanted = [f"partition {' or '.join(partitions)}"] if partitions else []
     wanted += [f"{key} {wants[key]}" for key in ("constraint", "gres") if wants[key]]
-    return Matches(", ".join(wanted) or "anything", inside, fitting, found)
+    return Matches(", ".join(wanted) or "anything", of_partition, with_features, found)
+
+
+def _fits(expression: str, node: Node) -> bool:
+    """Say whether a node has the features: all of ``a&b`` and ``a,b``, one of what has more."""
+    wanted = {*feature_names(expression)}
+    if _ALTERNATIVES.search(expression):
+        return not wanted.isdisjoint(node.features)
+    return wanted.issubset(node.features)
 
 
 def _count(wish: Gres, node: Node, slices: bool) -> int:  # noqa: FBT001

@@ -157,8 +157,11 @@ def refusal(printed: str, script: str, code: int | None = _OWN_END) -> Scheduler
 def _message(printed: str) -> str:
     """Return Slurm's message in one line, without the names of programs."""
     noise = r"^(?:sbatch: |error: |fatal: |allocation failure: |Batch job submission failed: )+"
-    lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
-    messages = [line for line in lines if line and not line.startswith('Try "')]
+    messages = []
+    for line in printed.splitlines():
+        said = re.sub(noise, "", line).strip()
+        if said and not said.startswith('Try "'):
+            messages.append(said)
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
 
 
@@ -191,9 +194,11 @@ def submit(
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):
         raise _open_question(str(script), f"sbatch gave no answer within {timeout:g} s")
-    # Some sites print a greeting here.
-    lines = [parse_id(line) for line in reply.out.splitlines()]
-    ids = [line for line in lines if line.job is not None]
+    ids = []
+    for line in reply.out.splitlines():  # some sites print a greeting here
+        job_id = parse_id(line)
+        if job_id.job is not None:
+            ids.append(job_id)
     if reply.code != 0 and not ids:
         raise refusal(reply.err, str(script), reply.code)
     if reply.code != 0:

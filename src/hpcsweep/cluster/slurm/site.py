@@ -57,9 +57,9 @@ class Gres:
     @classmethod
     def read(cls, word: str) -> Gres:
         """Read ``gpu``, ``gpu:2``, ``gpu:v100``, ``gpu:v100:2``, also with `=` before the count."""
-        name, *rest = re.split("[:=]", word)
-        count = amount(rest[-1]) if rest else None
-        kinds = rest if count is None else rest[:-1]
+        name, *parts = re.split("[:=]", word)
+        count = amount(parts[-1]) if parts else None
+        kinds = parts if count is None else parts[:-1]
         # a resource of a node that jobs do not use up is marked so, behind its type
         kind = ":".join(part for part in kinds if part not in {"", "no_consume"})
         return cls(name, kind, 1 if count is None else count)
