@@ -160,7 +160,7 @@ def measure(chosen: argparse.Namespace) -> None:
                 axes = {"model": model, "input_size": size, "algorithm": algorithm}
                 point = Point("inference", defaults | axes, settings, "0" * 16)
                 stages.take()
-                outcome = worker.outcome_of(bench, MeasureRequest(point=point), json.dumps)
+                (outcome,) = worker.outcomes(bench, MeasureRequest(points=(point,)), json.dumps)
                 seconds = stages.take()
                 if outcome.status is not PointStatus.OK:
                     raise SystemExit(f"{axes}: {outcome.status} {outcome.reason}")

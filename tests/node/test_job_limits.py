@@ -500,8 +500,8 @@ measure:
 FAILS = {40: "crashed", 70: "timeout", 100: "crashed", 115: "error"}
 
 
-def test_a_crash_costs_its_own_point_and_none_beside_it(desk):
-    """Of a hundred short ones each has one row, in their order."""
+def test_short_points_that_travel_together_have_one_row_each(desk):
+    """A crash costs its own point; those of its message are measured again, each alone."""
     submission = in_order_of_sizes(prepared(desk, SHORT))
     attempt(submission).communicate(timeout=300)
     rows = resultsfolder.read_shard(submission.attempts(0)[0]).rows

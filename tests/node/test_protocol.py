@@ -15,7 +15,7 @@ OUTCOME = {"status": "ok", "point_id": "ID", "row": {"median_ms": 1.5}}
 
 def reply(**other):
     """Return a reply with a good outcome, but for some of its keys."""
-    return json.dumps({"outcome": OUTCOME | other})
+    return json.dumps({"outcomes": [OUTCOME | other]})
 
 
 @pytest.fixture
@@ -48,7 +48,8 @@ def test_a_good_reply_is_believed(tmp_path, monkeypatch):
         ("[" * 100_000, "no JSON object"),
         ("1" * 10_000, "no JSON object"),
         ("{}", "keys are missing"),
-        (reply(point_id=""), "answers no point"),
+        (json.dumps({"outcomes": []}), "answers no point"),
+        (json.dumps({"outcomes": [OUTCOME, OUTCOME]}), "not this request"),
         (reply(point_id="0123"), "answers 0123"),
         (reply(status="fine"), "fine"),
         (reply(row=[]), "`row`"),

@@ -66,8 +66,8 @@ class Misspelt:
 def test_a_cell_that_no_record_declares_is_the_error_of_its_point():
     """The row names it, and the next point is measured."""
     points = [Point("noop", {"model": kind}, {}) for kind in ("row", "layer", "record", "right")]
-    requests = [MeasureRequest(point=point) for point in points]
-    found = [worker.outcome_of(Misspelt(), one, lambda _message: None) for one in requests]
+    request = MeasureRequest(points=tuple(points))
+    found = [*worker.outcomes(Misspelt(), request, lambda _message: None)]
     assert [one.status for one in found] == ["error", "error", "error", "ok"]
     assert [one.reason.partition(";")[0] for one in found] == [
         "UndeclaredCell: a row of overall.csv has no cell 'median_mss'",
@@ -90,10 +90,11 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
             (tmp_path / "w.pt").write_text("second")
             return Measurement({})
 
-    request = MeasureRequest(point=point)
     cells = [
         sources.parts(one.row["own_files"])["weights"]
-        for one in [worker.outcome_of(Bench(), request, lambda _message: None) for _ in range(2)]
+        for one in worker.outcomes(
+            Bench(), MeasureRequest(points=(point, point)), lambda _message: None
+        )
     ]
     assert cells[0].endswith(f"-{cells[1]}")
     assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]

@@ -152,10 +152,14 @@ def test_a_check_that_the_end_of_the_job_cuts_short_leaves_the_point_to_another(
         assert measure("nothing", in_check="waits").killer == ""
 
 
-def test_what_was_told_of_a_point_in_a_check_is_no_outcome_of_the_next_one(tmp_path, monkeypatch):
-    """That one crashes before it has times of its own."""
+def test_short_points_of_which_one_ends_the_worker_in_a_check_are_measured_alone(
+    tmp_path, monkeypatch
+):
+    """What was told of one of them is no outcome of the group, and none of another point."""
     monkeypatch.setattr(processes, "python", leaving.worker)
     with caring(tmp_path) as measure:
+        assert len(measure.together("nothing", "nothing", in_check="nothing")) == 2
+        assert measure.together("nothing", "nothing", in_check="strike_here") == ()
         assert measure("nothing", in_check="nothing").row["median_ms"] == 1.0
         crashed = measure("strike_here")
         assert (crashed.status, crashed.row) == ("crashed", {})

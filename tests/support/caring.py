@@ -42,6 +42,10 @@ def caring(folder, on_hello=lambda _env: None, run=None, *, forks=False, **varia
     def measure(model, size=1, launch="eager", limit=60.0, until=float("inf"), **axes):
         return care.outcome_of(asked(model, size, launch, **axes), 0, limit, until)
 
+    def together(*models, **axes):
+        return care.outcomes_of([asked(model, **axes) for model in models], 0, 60.0)
+
+    measure.together = together  # type: ignore[attr-defined]
     try:
         yield measure
     finally:

@@ -1,8 +1,8 @@
 """What an attempt has to measure, and what bounds it: signals, the time of its job, suspensions.
 
 It measures nothing and starts no worker. The supervisor asks it which points are left to the
-attempt, in what order, and which to skip; between points and while it waits, whether to go on.
-Standard library only.
+attempt, in what order, how many at a time, and which to skip; between points and while it waits,
+whether to go on. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import environment
@@ -21,12 +21,13 @@ from hpcsweep.catalog import sizes_of_inputs, worker_key
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.row_reader import read_rows
-from hpcsweep.store.state import AttemptState
+from hpcsweep.store.state import AttemptState, PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from hpcsweep.node.protocol import Outcome
     from hpcsweep.point import Point
     from hpcsweep.store.attempt import AttemptRecord
     from hpcsweep.store.chunk_file import Chunk
@@ -54,6 +55,12 @@ _ENDS_OF_JOBS: Final = frozenset({TIME_IS_UP, "SIGUSR1", "SIGUSR2"})
 # Attempts that ended at a point, after which it is not tried again: one may be an accident of the
 # node, and each costs a whole job.
 _DEATHS: Final = 2
+# A point that takes longer does not feel a message, which takes 0.3 ms.
+_SHORT_SECONDS: Final = 0.01
+# Points of a message: a crash costs half a second of points, and a message nearly nothing.
+_TOGETHER: Final = 50
+# Seconds for such a message, ten times what it should take; a point that hangs is then found alone.
+TOGETHER_LIMIT: Final = 5.0
 # In the order in which a reason names them.
 _GROWING: Final = tuple(sorted(sizes_of_inputs()))
 
@@ -142,6 +149,40 @@ class OutOfMemoryPoints:
 
 def _size(axes: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of an axis, any number
     return axes.get(name) or 0
+
+
+@dataclass(kw_only=True)
+class ShortPoints:
+    """How many points the next message has, by those of the last one.
+
+    Points that take a few milliseconds each travel together, since a message costs as much.
+    """
+
+    one_by_one: bool  # each must have its row before it is known whether the next is skipped
+    _were_short: bool = field(default=False, init=False)
+    # points that go one by one, since one of them stopped a worker
+    _alone: int = field(default=0, init=False)
+
+    def next_message(self, points: Sequence[Point], at: int) -> list[Point]:
+        """Return the next point, with those after it that go into the same message."""
+        if self.one_by_one or self._alone or not self._were_short:
+            return [points[at]]
+        key = worker_key(points[at])
+        if worker_key(points[at - 1]) != key:  # of another network nothing is known
+            return [points[at]]
+        return [point for point in points[at : at + _TOGETHER] if worker_key(point) == key]
+
+    def sent(self, points: Sequence[Point]) -> None:
+        """Note a message of several points, which go alone until they have been answered."""
+        self._alone = len(points)
+
+    def answered(self, outcomes: Sequence[Outcome]) -> None:
+        """Note the outcomes of a message; one that failed at once says nothing of the next."""
+        self._alone = max(0, self._alone - len(outcomes))
+        self._were_short = bool(outcomes)
+        for outcome in outcomes:
+            if outcome.status is not PointStatus.OK or outcome.seconds >= _SHORT_SECONDS:
+                self._were_short = False
 
 
 class Stop:

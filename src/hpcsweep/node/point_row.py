@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -95,7 +96,12 @@ def show(text: str, stream: TextIO) -> None:
 
 def now() -> str:
     """Return the UTC time in ISO format, to the millisecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return utc(time.time())
+
+
+def utc(seconds: float) -> str:
+    """Return a time since the epoch in the same format."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _line(text: str) -> str:

@@ -1,8 +1,8 @@
 """The messages between supervisor and worker: one JSON object a line, through the worker's socket.
 
-The worker says `Hello` once; then each `MeasureRequest` has one `Reply`, whose outcome names its
-point. Before it, `Timed` says of the point that its times are there, and which check begins: if the
-process ends in the check, these times have their row. Standard library only.
+The worker says `Hello` once; then each `Request` has one `Reply`, whose outcomes name their points.
+Before it, `Timed` says of a point that its times are there, and which check begins: if the process
+ends in the check, these times have their row. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hpcsweep.store.state import PointStatus
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureRequest:
-    """Asks the worker to measure a point.
+    """Asks the worker to measure points, one after the other.
 
     `tries` is the number of earlier tries, for injected faults. `history` is what earlier points,
     also of other workers, showed of the machine (`Bench.history`). `skipped` are the checks to be
     left out, since they ended the process of an earlier point.
     """
 
-    point: Point
+    points: tuple[Point, ...]
     tries: int = 0
     skipped: tuple[str, ...] = ()
     history: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class Outcome:
     layers: list[dict[str, Any]] = field(default_factory=list)  # rows of layers.csv
     samples: list[float] = field(default_factory=list)  # times of the passes, in ms
     timed_s: float | None = None  # seconds of all timed passes
+    seconds: float = 0.0  # that the worker spent on the point
     fatal: bool = False  # the worker is beyond repair: the next point needs another one
     killer: str = ""  # the check that ended the process; the times are good
     point_id: str = ""
@@ -81,7 +82,7 @@ class Timed:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """The outcome of the point of a request."""
+    """The outcomes of the points of a request, in order; those after a fatal one are missing."""
 
-    outcome: Outcome
+    outcomes: tuple[Outcome, ...]
     history: dict[str, Any] = field(default_factory=dict)

@@ -91,6 +91,7 @@ class Attempt:
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         settings = self._manifest.run
         self._time = JobTime(settings, self._chunk)
+        self._short = job_limits.ShortPoints(one_by_one=settings.skip_dominated)
         self._too_large = job_limits.OutOfMemoryPoints([*settings.known_oom])
         self._deadly: Point | None = None  # took earlier attempts down
         self._fenced_off = False
@@ -187,29 +188,44 @@ class Attempt:
         self._reports.say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
         return points
 
-    def _measure_all(self, points: Sequence[Point]) -> int:
+    def _measure_all(self, points: list[Point]) -> int:
         """Measure point by point; return how many are left."""
-        for at, point in enumerate(points):
-            place = f"{at + 1}/{len(points)}"
-            if self._stop.wanted() or not self._fits(point) or not self._measure(point, place):
-                return len(points) - at
-        return 0
+        at = 0
+        while at < len(points) and not self._stop.wanted() and self._fits(points[at]):
+            at += self._measure_next(points, at)
+        return len(points) - at
 
-    def _measure(self, point: Point, place: str) -> bool:
-        """Measure a point and write its row; say whether it has one now."""
-        label = self._label(point)
-        self._reports.begins(f"{place} begins {label} {point.point_id}", label)
-        self._reports.flush()
+    def _measure_next(self, points: list[Point], at: int) -> int:
+        """Measure the next point, or several short ones; return how many have their row."""
+        message = self._short.next_message(points, at)
         clock = time.monotonic()
-        began = point_row.now()
-        outcome = self._skip(point) or self._without_pause(point)
-        if outcome is None or self._is_fenced():
-            return False
-        # with the start of the worker, where the point needs one
-        row = self._commit(point, outcome, began, time.monotonic() - clock)
-        text = f"{place} {row['status']} {label} {point.point_id} {_result(row)}"
-        self._reports.ended(outcome.trace, text, row["status"], doubts_of(row))
-        return True
+        began = time.time()
+        self._begins(message[0], at, len(points))
+        self._reports.flush()
+        skipped = self._skip(message[0])
+        outcomes = [skipped] if skipped else self._without_pause(message)
+        # the start of the worker, and the message, belong to the first point
+        wait = time.monotonic() - clock - sum(outcome.seconds for outcome in outcomes)
+        for number, outcome in enumerate(outcomes):
+            if self._is_fenced():
+                return number
+            point = message[number]
+            wall = outcome.seconds
+            if number:
+                self._begins(point, at + number, len(points))
+            else:
+                wall += wait
+            row = self._commit(point, outcome, point_row.utc(began), wall)
+            began += wall
+            place = f"{at + number + 1}/{len(points)}"
+            text = f"{row['status']} {self._label(point)} {point.point_id} {_result(row)}"
+            self._reports.ended(outcome.trace, f"{place} {text}", row["status"], doubts_of(row))
+        self._short.answered(outcomes)
+        return len(outcomes)
+
+    def _begins(self, point: Point, at: int, total: int) -> None:
+        label = self._label(point)
+        self._reports.begins(f"{at + 1}/{total} begins {label} {point.point_id}", label)
 
     def _fits(self, point: Point) -> bool:
         """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
@@ -235,25 +251,39 @@ class Attempt:
         reason = self._too_large.why_skip(point.axes)
         return Outcome(status=PointStatus.SKIPPED, reason=reason) if reason else None
 
-    def _without_pause(self, point: Point) -> Outcome | None:
-        """Measure a point; once more if the job was suspended meanwhile: its times hold the pause.
+    def _without_pause(self, points: Sequence[Point]) -> Sequence[Outcome]:
+        """Measure points; once more if the job was suspended meanwhile, since times hold the pause.
 
         What was suspended twice stands, and is flagged. So does a command at once: a person knows
-        whether it may run again. None where another job has to measure the point.
+        whether it may run again. Nothing is returned where another job has to measure the points.
         """
         before = self._suspension.seconds()
-        outcome = self._outcome_of(point)
+        outcomes = self._outcomes_of(points)
         paused = self._suspension.seconds() - before
-        if outcome is None or not paused or outcome.status not in _TIMED:
-            return outcome
+        timed = any(outcome.status in _TIMED for outcome in outcomes)
+        if not paused or not timed:
+            return outcomes
         if self._manifest.workload != COMMAND.name:
             self._reports.say(f"suspended for {paused:.1f} s: measured again")
-            if self._stop.wanted() or not self._fits(point):
-                return None
+            if self._stop.wanted() or not self._fits(points[0]):
+                return []
             before = self._suspension.seconds()
-            outcome = self._outcome_of(point)
+            outcomes = self._outcomes_of(points)
             paused = self._suspension.seconds() - before
-        return outcome and point_row.suspended(outcome, paused)
+        return [point_row.suspended(outcome, paused) for outcome in outcomes]
+
+    def _outcomes_of(self, points: Sequence[Point]) -> Sequence[Outcome]:
+        """Measure points within the time that is left; nothing if another try must follow.
+
+        If a worker fails with several, each of them is measured alone.
+        """
+        if len(points) > 1:
+            self._short.sent(points)
+            half = self._time.seconds_left / 2  # the rest is for each of them alone
+            limit = min(self._manifest.run.point_timeout, job_limits.TOGETHER_LIMIT, half)
+            return self._care.outcomes_of(points, self._tries, limit)
+        outcome = self._outcome_of(points[0])
+        return [outcome] if outcome else []
 
     def _outcome_of(self, point: Point) -> Outcome | None:
         """Measure a point within the time that is left; None if another job should try it.

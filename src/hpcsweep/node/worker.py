@@ -47,7 +47,7 @@ from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hpcsweep.measure.bench_api import Bench, Measurement
     from hpcsweep.point import Point
@@ -151,8 +151,8 @@ def _work(fd: int, forked: Mapping[str, int]) -> int:
     for text in line.requests:
         request = typed_json.from_plain(MeasureRequest, json.loads(text))
         bench.history = request.history
-        outcome = outcome_of(bench, request, line.send)
-        reply = Reply(outcome=outcome, history=bench.history)
+        found = tuple(outcomes(bench, request, line.send))
+        reply = Reply(outcomes=found, history=bench.history)
         line.send(typed_json.to_plain(reply))
     return 0
 
@@ -172,17 +172,22 @@ def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
     return torch_bench(workload, run)
 
 
-def outcome_of(
+def outcomes(
     bench: Bench, request: MeasureRequest, send: Callable[[Mapping[str, Any]], object]
-) -> Outcome:
-    """Measure the point of a request; `send` says how far it is."""
-    point = request.point
-    before = sources.own_files_here(point)
-    progress = _Progress(point.point_id, frozenset(request.skipped), send)
-    found = _outcome(bench, point, request.tries, progress)
-    after = sources.own_files_here(point)
-    origin = OriginCells(own_files=before if before == after else _both(before, after))
-    return replace(found, row={**found.row, **row_of(origin)}, point_id=point.point_id)
+) -> Iterator[Outcome]:
+    """Measure the points of a request until one is fatal; `send` says how far one is."""
+    for point in request.points:
+        began = time.monotonic()
+        before = sources.own_files_here(point)
+        progress = _Progress(point.point_id, frozenset(request.skipped), send)
+        found = _outcome(bench, point, request.tries, progress)
+        after = sources.own_files_here(point)
+        origin = OriginCells(own_files=before if before == after else _both(before, after))
+        row = {**found.row, **row_of(origin)}
+        seconds = time.monotonic() - began
+        yield replace(found, row=row, point_id=point.point_id, seconds=seconds)
+        if found.fatal:
+            return
 
 
 def _both(before: str, after: str) -> str:

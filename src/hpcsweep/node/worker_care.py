@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,7 +63,7 @@ class WorkerCare:
     _template: Template | None = field(default=None, init=False)
     _key: tuple[object, ...] = field(default=(None,), init=False)  # of the worker's points
     _used: bool = field(default=False, init=False)  # it measured another point before
-    _history: dict[str, Any] = field(default_factory=dict, init=False)  # see `MeasureRequest`
+    _history: dict[str, Any] = field(default_factory=dict, init=False)  # see `Request`
     _timed: Mapping[str, Any] | None = field(default=None, init=False)  # the last `Timed`
     # the checks that ended workers, by the network and process key of their points
     _killers: dict[tuple[object, ...], set[str]] = field(default_factory=dict, init=False)
@@ -80,10 +80,10 @@ class WorkerCare:
         self._timed = None
         for last_try in (False, True):
             job_seconds = until - time.time()
-            reply = self._ask(point, tries, min(limit, job_seconds))
+            reply = self._ask((point,), tries, min(limit, job_seconds))
             if isinstance(reply, Reply):
-                self._note_killer(point, reply.outcome)
-                return reply.outcome
+                self._note_killer(point, reply.outcomes[0])
+                return reply.outcomes[0]
             if self.stop.wanted() or isinstance(reply, Interrupted):
                 return None
             if isinstance(reply, TimedOut):
@@ -115,27 +115,33 @@ class WorkerCare:
         if outcome.killer:
             self._killers.setdefault(worker_key(point)[1:], set()).add(outcome.killer)
 
+    def outcomes_of(self, points: Sequence[Point], tries: int, limit: float) -> Sequence[Outcome]:
+        """Measure points that share a worker; return what it answered, nothing where it failed."""
+        reply = self._ask(tuple(points), tries, limit)
+        return reply.outcomes if isinstance(reply, Reply) else ()
+
     def end(self) -> None:
         """Let the worker end, if there is one, and the template."""
         self._end_worker()
         self._end_template()
 
-    def _ask(self, point: Point, tries: int, seconds: float) -> Reply | NoReply:
+    def _ask(self, points: tuple[Point, ...], tries: int, seconds: float) -> Reply | NoReply:
         """Return a worker's reply; one that gave none that can be trusted is gone."""
-        key = worker_key(point)
-        worker = self._ready(key)
+        worker = self._ready(worker_key(points[0]))
         if worker is None:
             return Interrupted()
-        skipped = tuple(sorted(self._killers.get(key[1:], ())))
-        request = MeasureRequest(point=point, tries=tries, skipped=skipped, history=self._history)
+        skipped = sorted(self._killers.get(worker_key(points[0])[1:], ()))
+        request = MeasureRequest(
+            points=points, tries=tries, skipped=tuple(skipped), history=self._history
+        )
         worker.ask(typed_json.to_plain(request))
         reply = self._wait(worker, seconds, self.stop.wanted)
         if isinstance(reply, Interrupted) and not self.stop.orphaned:
             reply = self._wait(worker, self.kill_wait, self.stop.launcher_is_gone)
-        answer = _answer(point, reply)
+        answer = _answer(request, reply)
         if isinstance(answer, Reply):
             self._history = answer.history
-            if answer.outcome.fatal:
+            if answer.outcomes[-1].fatal:
                 self._end_worker()
         else:
             self._worker = None
@@ -198,7 +204,7 @@ class WorkerCare:
         self._template = None
 
 
-def _answer(point: Point, reply: dict[str, Any] | NoReply) -> Reply | NoReply:
+def _answer(request: MeasureRequest, reply: dict[str, Any] | NoReply) -> Reply | NoReply:
     """Return what a worker answered; a reply to something else is garbled."""
     if not isinstance(reply, dict):
         return reply
@@ -206,6 +212,7 @@ def _answer(point: Point, reply: dict[str, Any] | NoReply) -> Reply | NoReply:
         answer = typed_json.from_plain(Reply, reply)
     except ValueError as error:
         return Garbled(str(error))
-    if answer.outcome.point_id == point.point_id:
+    answered = [outcome.point_id for outcome in answer.outcomes]
+    if answered and answered == [point.point_id for point in request.points][: len(answered)]:
         return answer
-    return Garbled(f"it answers {answer.outcome.point_id or 'no point'}, not this request")
+    return Garbled(f"it answers {answered[0] if answered else 'no point'}, not this request")
