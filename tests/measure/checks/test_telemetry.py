@@ -231,3 +231,13 @@ def test_what_a_driver_lacks_is_an_empty_cell_whatever_the_class_of_its_error(mo
     assert watch.rig.driver.provenance()["driver_version"] is None
     nvml.nvmlDeviceGetComputeRunningProcesses_v2 = lambda _: running(7, 9)
     assert watch.rig.driver.others() == [9]
+
+
+def test_without_a_driver_there_is_nothing_to_tell():
+    """As on a processor, or where no package reports the GPU: empty cells, no flags, no rest."""
+    watch = TelemetryCheck(SimpleNamespace(driver=None))
+    watch.begin(None)
+    watch.settled(None)
+    watch.look()
+    assert not watch.disturbed(1.0)
+    assert (_found(watch).cells.filled(), _flags(watch), watch.history) == ({}, [], 0.0)

@@ -23,7 +23,7 @@ from hpcsweep.measure.workloads.step_parts import (
     PhaseTimes,
 )
 from hpcsweep.measure.workloads.trainer import untimed
-from measuring import make_trainer, training
+from measuring import CPU, make_trainer, training
 
 MS = 1_000_000
 
@@ -159,6 +159,13 @@ def test_every_phase_of_every_step_is_timed(ready):
     assert all(time > 0 for of_phase in times.phases.values() for time in of_phase)
     assert len(times.steps) == 4
     assert times.sum_over_step < 1
+
+
+def test_steps_on_a_processor_are_ticked_by_the_host():
+    """One tick more than there are steps."""
+    stamps = clocks.stamps_of(CPU)
+    ticks = [stamps.now() for _ in range(3)]
+    assert (stamps.timer, len(clocks.intervals(stamps, ticks))) == ("host", 2)
 
 
 def test_the_memory_of_a_step_is_an_average_in_bytes(ready):
