@@ -8,7 +8,7 @@ ends in the check, these times have their row. Standard library only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OutcomeCells
@@ -16,6 +16,9 @@ from hpcsweep.catalog.row_records import OutcomeCells
 # not only for type checkers: `typed_json` evaluates the annotations of the messages
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
+
+# The second argument of the program `node.worker`, where it is to fork workers.
+TEMPLATE: Final = "template"
 
 
 @dataclass(frozen=True, kw_only=True)

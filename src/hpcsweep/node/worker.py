@@ -42,7 +42,7 @@ from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.workloads.command import Command
 from hpcsweep.measure.workloads.noop import Noop
-from hpcsweep.node.protocol import Hello, MeasureRequest, Outcome, Reply, Timed
+from hpcsweep.node.protocol import TEMPLATE, Hello, MeasureRequest, Outcome, Reply, Timed
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
@@ -66,12 +66,9 @@ _STICKY: Final = (
     "CUDNN_STATUS_MAPPING_ERROR",
     "CUDNN_STATUS_EXECUTION_FAILED",
 )
-
-
 # Slurm, and who signals a job by hand, signal every process of a step: when to stop is for the
 # supervisor, which lets the point come to its end.
 _IGNORED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-TEMPLATE: Final = "template"
 # Between two looks whether the parent is gone: it ends at once, and a point waits for it.
 _LOOK_SECONDS: Final = 0.001
 

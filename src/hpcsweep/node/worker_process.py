@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import processes
+from hpcsweep.node.protocol import TEMPLATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +95,7 @@ class Template:
     def __init__(self, log: Path, env: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs, log.open("ab") as file:
-            self._process = _start(theirs, file, env, "template")
+            self._process = _start(theirs, file, env, TEMPLATE)
         self.pid = self._process.pid
 
     def fork(self, line: socket.socket) -> bool:
