@@ -24,7 +24,7 @@ from hpcsweep.conv.shape import NCHW, NHWC, ConvShape, Size
 
 T = TypeVar("T")
 # what the C functions of a library take, by name
-Signatures = Mapping[str, tuple[Any, ...]]
+Signatures = dict[str, tuple[Any, ...]]
 MEMORY_FORMATS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 _NO_RANGE: Final = nullcontext()
 
@@ -45,6 +45,7 @@ class Library(ABC):
     """
 
     vendor: ClassVar[str]
+    version: Any  # as the library numbers itself
     signatures: ClassVar[Signatures]
 
     def __init__(self, path: str) -> None:

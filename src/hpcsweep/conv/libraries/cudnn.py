@@ -18,13 +18,13 @@ from hpcsweep import catalog
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.libraries import (
     Descriptor,
+    Library,
     NotSupported,
     Plan,
     Problem,
     cudnn_library,
     strides,
 )
-from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.shape import ConvShape
@@ -52,7 +52,7 @@ _KERNELS: Final = {
 }
 
 
-def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
+def describe(library: Library, problem: Problem) -> tuple[Descriptor, ...]:
     """Return what cuDNN is told: first operand, second, convolution and result, in its order."""
     shape = problem.shape
     number = cudnn_library.DATA_TYPES[shape.dtype]
@@ -90,7 +90,7 @@ def math_type(dtype: str, *, tf32: bool) -> int:
     return cudnn_library.DEFAULT_MATH
 
 
-class Cudnn(VendorBackend[CudnnLibrary]):
+class Cudnn(VendorBackend):
     """cuDNN as a back-end."""
 
     name: ClassVar[str] = NAME

@@ -77,22 +77,22 @@ _NEW: Final = (POINTER(c_void_p),)
 _WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
 # handle, alpha, descriptor and address twice, convolution, algorithm, workspace, beta, result
 _RUN: Final = (*(c_void_p,) * 7, c_int, *(c_void_p, c_size_t), *(c_void_p,) * 3)
-_WAYS: Final = ("Forward", "BackwardData", "BackwardFilter")
-_DESCRIPTORS: Final = ("Tensor", "Filter", "Convolution")
 SIGNATURES: Final[Signatures] = {
     "cudnnCreate": _NEW,
     "cudnnDestroy": (c_void_p,),
     "cudnnSetStream": (c_void_p, c_void_p),
-    **{f"cudnnCreate{kind}Descriptor": _NEW for kind in _DESCRIPTORS},
-    **{f"cudnnDestroy{kind}Descriptor": (c_void_p,) for kind in _DESCRIPTORS},
     "cudnnSetTensor4dDescriptorEx": (c_void_p, *(c_int,) * 9),
     "cudnnSetFilter4dDescriptor": (c_void_p, *(c_int,) * 6),
     "cudnnSetConvolution2dDescriptor": (c_void_p, *(c_int,) * 8),
     "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
     "cudnnSetConvolutionMathType": (c_void_p, c_int),
-    **{f"cudnnGetConvolution{way}WorkspaceSize": _WORKSPACE for way in _WAYS},
-    **{f"cudnnConvolution{way}": _RUN for way in _WAYS},
 }
+for _described in ("Tensor", "Filter", "Convolution"):
+    SIGNATURES[f"cudnnCreate{_described}Descriptor"] = _NEW
+    SIGNATURES[f"cudnnDestroy{_described}Descriptor"] = (c_void_p,)
+for _way in ("Forward", "BackwardData", "BackwardFilter"):
+    SIGNATURES[f"cudnnGetConvolution{_way}WorkspaceSize"] = _WORKSPACE
+    SIGNATURES[f"cudnnConvolution{_way}"] = _RUN
 
 
 # cudnnBackendDescriptorType_t
@@ -139,9 +139,10 @@ _BY_TYPE: Final = {
     "INT32": {"DEVICEPROP_DEVICE_ID": 2700},
     "CHAR": {"DEVICEPROP_JSON_REPRESENTATION": 2702},
 }  # fmt: skip
-ATTRIBUTES: Final = {
-    name: (value, kind) for kind, values in _BY_TYPE.items() for name, value in values.items()
-}
+ATTRIBUTES: Final[dict[str, tuple[int, str]]] = {}
+for _type, _values in _BY_TYPE.items():
+    for _name, _value in _values.items():
+        ATTRIBUTES[_name] = (_value, _type)
 # cudnnBackendNumericalNote_t, in the order of its values
 NOTES: Final = (
     "TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "NONDETERMINISTIC",

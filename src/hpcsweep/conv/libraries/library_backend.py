@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -48,7 +48,6 @@ from hpcsweep.conv.libraries import (
 )
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
-L = TypeVar("L", bound=Library)
 # what must not run in a call that claims a library's algorithm: the framework's own choice
 _FRAMEWORK_CALLS: Final = (
     "aten::cudnn_convolution*",
@@ -71,14 +70,14 @@ _SCHEMA: Final = (
 ENGINES: Final[dict[str, Any]] = {}
 
 
-class VendorBackend(ABC, Generic[L]):
+class VendorBackend(ABC):
     """A back-end by a library, loaded when it is first needed; the engine of torch's operators."""
 
     name: ClassVar[str]  # what the column `backend` says; the operators are given it
     gpus: ClassVar[str]  # whose the library serves
     creates: ClassVar[tuple[Any, ...]]  # the function that makes a handle, and what it takes
 
-    def __init__(self, find: Callable[[], L], device_type: str = "cuda") -> None:
+    def __init__(self, find: Callable[[], Library], device_type: str = "cuda") -> None:
         """Serve a kind of device by the library that is found."""
         self._find = find
         self._device_type = device_type
@@ -89,7 +88,7 @@ class VendorBackend(ABC, Generic[L]):
         ENGINES[self.name] = self
 
     @cached_property
-    def library(self) -> L:
+    def library(self) -> Library:
         """The library.
 
         Raises:
@@ -132,7 +131,7 @@ class VendorBackend(ABC, Generic[L]):
     def _kernels(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
 
-    def __deepcopy__(self, _memo: object) -> VendorBackend[L]:
+    def __deepcopy__(self, _memo: object) -> VendorBackend:
         return self  # shared by copies of a network: plans and handles belong to the process
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -94,10 +94,11 @@ SIGNATURES: Final[Signatures] = {
     "miopenInitConvolutionDescriptor": (c_void_p, *(c_int,) * 7),
     "miopenSetConvolutionGroupCount": (c_void_p, c_int),
     "miopenDestroyConvolutionDescriptor": (c_void_p,),
-    **{f"{function}GetSolution": _SOLUTIONS for function in _FUNCTIONS.values()},
-    **{f"{function}CompileSolution": _ONE for function in _FUNCTIONS.values()},
-    **{f"{function}Immediate": _RUN for function in _FUNCTIONS.values()},
 }
+for _function in _FUNCTIONS.values():
+    SIGNATURES[f"{_function}GetSolution"] = _SOLUTIONS
+    SIGNATURES[f"{_function}CompileSolution"] = _ONE
+    SIGNATURES[f"{_function}Immediate"] = _RUN
 
 
 class MiopenError(LibraryError):
@@ -141,7 +142,7 @@ def load() -> MiopenLibrary:
     return first_usable([*paths, *_FILES], MiopenLibrary, environment.MIOPEN)
 
 
-def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]:
+def describe(library: Library, problem: Problem) -> tuple[Descriptor, ...]:
     """Return what MIOpen is told: first operand, second, convolution, result, in its order."""
     shape = problem.shape
     number = _DATA_TYPES[shape.dtype]
@@ -162,7 +163,7 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
     return first, second, convolution, result
 
 
-class Miopen(VendorBackend[MiopenLibrary]):
+class Miopen(VendorBackend):
     """MIOpen as a back-end."""
 
     name: ClassVar[str] = NAME

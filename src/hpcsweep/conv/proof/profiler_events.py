@@ -180,8 +180,8 @@ def session(device: torch.device | None) -> Iterator[profile]:
                 numbers.add_(1)
             torch.cuda.synchronize()
         yield profiler
-        running = threads()
-    if device:
+        running = threads() if device else None
+    if running is not None:
         let_cupti_go(running)
 
 
