@@ -113,17 +113,15 @@ class Verification:
 
 def verify_points(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
     """Yield a verification for each point; one that cannot run has one, too."""
-    for point in points:
-        yield _verified(replace(point, measure={**point.measure, **CHECKS}), bench)
-
-
-def _verified(point: Point, bench: Bench) -> Verification:
-    try:
-        measured = bench.measure(point)
-    except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:
-        kind = {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
-        return Verification(point, refusal=f"{kind}: {first_line(error)}")
-    return Verification(point, measured.row, measured.layers)
+    for asked in points:
+        point = replace(asked, measure={**asked.measure, **CHECKS})
+        try:
+            measured = bench.measure(point)
+        except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:
+            kind = {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
+            yield Verification(point, refusal=f"{kind}: {first_line(error)}")
+        else:
+            yield Verification(point, measured.row, measured.layers)
 
 
 def verification_text(

@@ -25,6 +25,7 @@ import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -47,20 +48,12 @@ SUMS: Final = "SHA256SUMS"  # in a bundle: the checksums of its other files
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
-class _File:
-    """An attribute that holds the path of a file or folder of its owner, made at its first use."""
+def _file(name: str) -> cached_property[Path]:
+    """Declare the path of a file or folder of its owner.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __set_name__(self, _kind: type, attribute: str) -> None:
-        self._attribute = attribute
-
-    def __get__(self, owner: SweepDir | SubmissionDir | ShardPath, _kind: type) -> Path:
-        path = owner.file(self._name)
-        # a merge asks for the files of a shard once a row, and to join a path is slow
-        vars(owner)[self._attribute] = path  # Python looks there first
-        return path
+    It is made once: a merge asks for the files of a shard once a row, and to join a path is slow.
+    """
+    return cached_property(lambda owner: owner.file(name))
 
 
 @dataclass(frozen=True)
@@ -72,18 +65,18 @@ class SweepDir:
     only: frozenset[str] | None = None  # ids of the submissions that count; None: all
     at: str = ""  # the name of these submissions, as a person writes it behind an @
 
-    sweep_file = _File("sweep.yaml")  # as last submitted
-    overall = _File("overall.csv")
-    details = _File("details.csv")  # the columns that are not in overall.csv
-    layers = _File("layers.csv")
-    samples = _File("samples.csv")
-    collect_index = _File(".collect.json")  # a cache: how far collect has read the shards
-    bad_nodes = _File("nodes.json")
-    until = _File("until.json")  # rounds of `submit --until-error`
-    lock = _File(".lock")  # of submit and collect; jobs never touch it
-    submissions_dir = _File("submissions")
-    shards_dir = _File("shards")
-    own_files = _File("own_files")  # a folder per digest of the column of this name
+    sweep_file = _file("sweep.yaml")  # as last submitted
+    overall = _file("overall.csv")
+    details = _file("details.csv")  # the columns that are not in overall.csv
+    layers = _file("layers.csv")
+    samples = _file("samples.csv")
+    collect_index = _file(".collect.json")  # a cache: how far collect has read the shards
+    bad_nodes = _file("nodes.json")
+    until = _file("until.json")  # rounds of `submit --until-error`
+    lock = _file(".lock")  # of submit and collect; jobs never touch it
+    submissions_dir = _file("submissions")
+    shards_dir = _file("shards")
+    own_files = _file("own_files")  # a folder per digest of the column of this name
 
     @property
     def name(self) -> str:
@@ -191,12 +184,12 @@ class SubmissionDir:
 
     path: Path
 
-    manifest = _File("manifest.json")  # its presence is the submission
-    chunks = _File("chunks.jsonl")
-    jobs = _File("jobs.jsonl")  # the journal
-    script = _File("job.sbatch")
-    logs = _File("logs")
-    submitit = _File("logs/submitit")  # scripts, pickles and outputs of submitit
+    manifest = _file("manifest.json")  # its presence is the submission
+    chunks = _file("chunks.jsonl")
+    jobs = _file("jobs.jsonl")  # the journal
+    script = _file("job.sbatch")
+    logs = _file("logs")
+    submitit = _file("logs/submitit")  # scripts, pickles and outputs of submitit
 
     @property
     def id(self) -> str:
@@ -307,10 +300,10 @@ class ShardPath:
     chunk: int
     attempt: int
 
-    overall = _File("overall.csv")
-    layers = _File("layers.csv")
-    samples = _File("samples.csv")
-    env = _File("env.json")  # provenance: `store.attempt`
+    overall = _file("overall.csv")
+    layers = _file("layers.csv")
+    samples = _file("samples.csv")
+    env = _file("env.json")  # provenance: `store.attempt`
 
     @property
     def submission(self) -> str:
