@@ -147,6 +147,7 @@ def test_a_layer_of_another_product_is_no_choice(tmp_path):
     assert set(found.view.frame["gpu"]) == {"l40"}
     assert {name for layers in found.maps.values() for name in layers.values()} == {"gemm"}
     assert "2 configurations without layers under the default" in found.view.notes
+    assert [*found.view.texts["changed"]] == ["1 of 3", "1 of 3"]
 
 
 CONFIGURATIONS, LAYERS, RIVALS = 60, 8, 3

@@ -87,12 +87,12 @@ def write_sweep(path: Path, text: str) -> None:
 
     An earlier file is replaced unless a person edited it, which the checksum tells.
     """
-    with named_file.writing(path, _is_unedited) as file:
+
+    def is_unedited(before: bytes) -> bool:
+        return before == _summed(before.rpartition(_SUM)[0])
+
+    with named_file.writing(path, is_unedited) as file:
         file.write(_summed(text.encode()))
-
-
-def _is_unedited(text: bytes) -> bool:
-    return text == _summed(text.rpartition(_SUM)[0])
 
 
 def _summed(text: bytes) -> bytes:
@@ -135,11 +135,10 @@ def best_of_sweep(
         maps[name] = {} if may_lose else maps_by_config.get(row["config"], {})
         axes[name] = _written_axes(row, with_gpu=with_gpu)
     table["map"] = names
+    unrivalled = table["gain_pct"].isna()
     counts = {
         "without a map: the interval of what it would gain holds a loss": loses.sum(),
-        "in which no other algorithm was timed: no rival to compare": table["gain_pct"]
-        .isna()
-        .sum(),
+        "in which no other algorithm was timed: no rival to compare": unrivalled.sum(),
         "without layers under the default": len(every) - len(first),
     }
     for line, number in counts.items():
@@ -193,19 +192,19 @@ def _without_rival(data: Dataset, points: pd.DataFrame, where: str, over: str) -
 
 def _texts(table: pd.DataFrame, keys: list[str], maps: Maps, default: str) -> pd.DataFrame:
     """Return the predictions as people read them."""
-    texts: dict[str, list[str]] = formats.texts(table, keys)
-    columns = ("changed", default, "predicted", "gain")
-    texts |= {name: [] for name in columns}
+    texts = pd.DataFrame(formats.texts(table, keys), table.index)
+    texts["changed"] = table["changed"].map(str) + " of " + table["layers"].map(str)
+    texts[default] = table["default_ms"].map("{:.3f}".format)
+    texts["predicted"] = table["predicted_ms"].map("{:.3f}".format)
+    gains = []
     for row in table.itertuples():
         gain = "-"
         if row.changed:
             gain = f"{row.gain_pct:.1f} % ({row.gain_lo_pct:.1f} to {row.gain_hi_pct:.1f})"
-        texts["changed"].append(f"{row.changed} of {row.layers}")
-        texts[default].append(f"{row.default_ms:.3f}")
-        texts["predicted"].append(f"{row.predicted_ms:.3f}")
-        texts["gain"].append(gain)
+        gains.append(gain)
+    texts["gain"] = gains
     texts["map"] = [name if maps[name] else "-" for name in table["map"]]
-    return pd.DataFrame(texts)
+    return texts
 
 
 def _summary(maps: Maps, default: str) -> str:
@@ -243,10 +242,12 @@ def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
     values = {}
     for name in catalog.axes_of("inference"):
         axis = catalog.AXES[name]
-        value = None if name in left_out else formats.to_json(name, row.get(name))
-        if value is not None and axis.kind == "bool":
+        value = formats.to_json(name, row.get(name))
+        if value is None or name in left_out:
+            continue
+        if axis.kind == "bool":
             value = value == "true"
-        if value is not None and value != axis.default:
+        if value != axis.default:
             values[name] = value
     return values
 
@@ -304,12 +305,10 @@ def best_of_shapes(
 
 def _ranked(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
     """Return time and solver of each shape and algorithm, of its fastest solver; fastest first."""
-    rows = rows[(rows["op"] == "conv2d") & (rows["direction"] == "forward")]
-    rows = rows.assign(
-        key=rows["unique_key"].str.replace(_BIAS, "", regex=True),
-        ms=dataset.first_known(rows, *_SHAPE_TIMES),
-        solver=rows["algorithm_evidence"].fillna("").str.removeprefix("solver "),
-    )
+    rows = rows[(rows["op"] == "conv2d") & (rows["direction"] == "forward")].copy()
+    rows["key"] = rows["unique_key"].str.replace(_BIAS, "", regex=True)
+    rows["ms"] = dataset.first_known(rows, *_SHAPE_TIMES)
+    rows["solver"] = rows["algorithm_evidence"].fillna("").str.removeprefix("solver ")
     rows = rows[rows["key"].isin(keys) & rows["algorithm"].isin(catalog.ALGORITHMS)]
     rows = rows[~reliability.fell_back(rows)].dropna(subset="ms")
     # of repeated measurements the median, of several solvers of an algorithm the fastest

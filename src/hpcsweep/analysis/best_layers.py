@@ -159,8 +159,8 @@ def _medians(points: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
 def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
     """Return what the layers of a forward pass sum to, by point."""
     rows = data.of_layers(points)
-    rows = rows[(rows["layer"] != "__other__") & ~dataset.gradients(rows)]
-    rows = rows[cells(rows, "layer_timer") != "plans"]
+    forward = (rows["layer"] != "__other__") & ~dataset.gradients(rows)
+    rows = rows[forward & (cells(rows, "layer_timer") != "plans")]
     return dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
 
 
@@ -199,19 +199,18 @@ def predicted(
     gain = gains.mean(axis=1).fillna(0.0)
     visits = gains.notna().sum(axis=1)
     student = scipy.special.stdtrit((visits - 1).clip(lower=1), _UPPER)
-    changed_ms = calls["ms"].where(calls["changed"], 0.0).groupby(calls["config"]).sum()
+    changed = calls[calls["changed"]].groupby("config")["ms"].sum()
+    changed_ms = changed.reindex(sums.index, fill_value=0.0)
+    # a gap has the scatter of two visits, each of which is off by `ONCE`
     once = verdicts.OF_MEAN * math.sqrt(2) * verdicts.ONCE * changed_ms * per_cent
     of_visits = (student * gains.std(axis=1, ddof=1) / np.sqrt(visits)).fillna(once)
     of_model = verdicts.OF_MEAN * off.reindex(sums.index).fillna(0.0) * gain
     half = np.hypot(of_visits, of_model)
     luck = (sums["luck_ms"] * per_cent).where(sums["changed"] > 0, 0.0)
-    gained = pd.DataFrame({
-        "gain_pct": gain, "gain_lo_pct": gain - half - luck, "gain_hi_pct": gain + half,
-    })  # fmt: skip
-    table = pd.DataFrame({
-        "layers": by_config.size(),
-        "changed": sums["changed"],
-        "default_ms": whole,
-        "predicted_ms": whole * (1 - gain / 100),
-    })  # fmt: skip
+    gained = pd.DataFrame({"gain_pct": gain})
+    gained["gain_lo_pct"] = gain - half - luck
+    gained["gain_hi_pct"] = gain + half
+    table = pd.DataFrame({"layers": by_config.size(), "changed": sums["changed"]})
+    table["default_ms"] = whole
+    table["predicted_ms"] = whole * (1 - gain / 100)
     return table.join(gained.where(sums["tried"] > 0))
