@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import jinja2
 import pandas as pd
@@ -62,6 +62,7 @@ def write(sweep_dir: SweepDir, path: Path) -> list[OwnCode]:
     data = dataset.read_dataset(sweep_dir)
     own = [*_own_files(data)]
     members = _members(sweep_dir)
+    # a new file has these at most; each file of the user's own takes away what it lacks
     rights = 0o666
     for code in own:
         for source in code.files.values():
@@ -80,17 +81,13 @@ def write(sweep_dir: SweepDir, path: Path) -> list[OwnCode]:
         for code in own:
             for place, source in code.files.items():
                 members[f"own_files/{code.digest}/{place}"] = source
-        _pack(file, sweep_dir.path.name, members)
+        root = sweep_dir.path.name
+        sums = ""
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, member in members.items():
+                sums += f"{_add(archive, f'{root}/{name}', member)}  {name}\n"
+            archive.writestr(f"{root}/{SUMS}", sums, zipfile.ZIP_DEFLATED)
     return own
-
-
-def _pack(file: IO[bytes], root: str, members: Mapping[str, Path]) -> None:
-    with zipfile.ZipFile(file, "w") as archive:
-        lines = []
-        for name, path in members.items():
-            digest = _add(archive, f"{root}/{name}", path)
-            lines.append(f"{digest}  {name}\n")
-        archive.writestr(f"{root}/{SUMS}", "".join(lines), zipfile.ZIP_DEFLATED)
 
 
 def _is_bundle(text: bytes) -> bool:
@@ -169,11 +166,12 @@ def _readme(data: Dataset, own: Sequence[OwnCode]) -> str:
         again = sweep_file.load(data.sweep_dir.sweep_file).name
     counts = reliability.flags(rows).replace("", None).value_counts()
     flags = ", ".join(f"{name} {number}" for name, number in counts.items()) or "none"
+    about = {
+        "name": data.sweep_dir.path.name, "counts": data.counts(), "when": wording.when(rows),
+        "how": wording.how(data), "citation": wording.citation(data), "flags": flags,
+        "hardware": dataset.hardware(rows), "notes": data.why_failed(), "own": own, "again": again,
+    }  # fmt: skip
     env = jinja2.Environment(finalize=wording.shown, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     text = resources.files("hpcsweep.analysis").joinpath("bundle.md").read_text(encoding="utf-8")
-    return env.from_string(text).render(
-        name=data.sweep_dir.path.name, counts=data.counts(), when=wording.when(rows),
-        values=lambda name: wording.values_in(rows, name), hardware=dataset.hardware(rows),
-        how=wording.how(data), citation=wording.citation(data), flags=flags,
-        notes=data.why_failed(), own=own, again=again,
-    )  # fmt: skip
+    template = env.from_string(text)
+    return template.render(**about, values=lambda name: wording.values_in(rows, name))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -183,8 +184,9 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     top = panels[0]
     if plot.numeric:  # intervals of unreliable values do not set the scale
         sure = plot.cells.loc[~plot.cells["doubtful"], ["low", "high"]].astype(float)
-        highest = max(plot.cells["value"].max(), sure.max().fillna(-math.inf).max())
-        lowest = min(plot.cells["value"].min(), sure.min().fillna(math.inf).min())
+        drawn = np.append(plot.cells["value"], sure)
+        highest = np.nanmax(drawn)
+        lowest = np.nanmin(drawn)
         # a tenth of room at the ends
         top.set_ylim(top=highest * (1.1 if highest > 0 else 0.9))
         if log_y and lowest > 0:
@@ -274,6 +276,7 @@ def fill_roofline(
         place: Any = {"loc": "outside upper center", "ncols": 2}
         legend: Any = figure.legend(**place, fontsize="small", frameon=False)
         for handle in legend.legend_handles:
+            # matplotlib's own area: the first piece of a name may have a mark that is hardly seen
             handle.set_sizes([36])
         _areas(axes, drawn)
 
@@ -323,6 +326,7 @@ def _scatter(axes: Axes, pieces: pd.DataFrame, longest: float, **style: Any) -> 
     areas = (_LARGEST * pieces["time_us"] / longest).clip(lower=_SMALLEST)
     edge = {} if style.get("marker") == "x" else {"edgecolors": "white", "linewidths": 0.5}
     places = pieces["flop_per_byte"], pieces["tflops"]
+    # a mark above the grid, which shows others below it
     axes.scatter(*places, s=areas, alpha=0.85, zorder=3, **edge, **style)
 
 

@@ -104,8 +104,7 @@ def _split(text: str) -> tuple[str, str | None, str]:
 
 def _folder(text: str) -> str:
     """Return the folder that a side names, with a run of it or alone; empty for a sweep's name."""
-    before = text.rpartition("@")[0]
-    for name in (text, before):
+    for name in (text, text.rpartition("@")[0]):
         if "/" in name and Path(name).is_dir():
             return name
     return ""
@@ -155,7 +154,7 @@ class Comparison:
     metric: str
     table: pd.DataFrame
     keys: tuple[str, ...]
-    mean: tuple[float, float, float] | None  # of the ratios, with its interval; None: unknown
+    mean: dict[str, float]  # of the ratios, with its interval; empty where that is unknown
     notes: tuple[str, ...]
 
     @property
@@ -166,14 +165,12 @@ class Comparison:
     def beyond(self, verdict: str, share: float) -> list[str]:
         """Return the rows with a verdict that differ by at least a share, as labels."""
         far = np.abs(np.log(self.table["ratio"])) >= math.log1p(share)
-        labels = []
-        for _, row in self.table[far & (self.table["verdict"] == verdict)].iterrows():
-            labels.append(f"{formats.labelled(row, self.keys)} ({row['ratio']:.3f})")
-        return labels
+        rows = self.table[far & (self.table["verdict"] == verdict)]
+        labels = formats.each_labelled(rows, self.keys)
+        return [*map("{} ({:.3f})".format, labels, rows["ratio"])]
 
     def view(self) -> View:
         """Return the rows as a table."""
-        mean = dict(zip(("ratio", "low", "high"), self.mean, strict=True)) if self.mean else None
         return View(
             title=f"{self.second.label} against {self.first.label}: {formats.label(self.metric)}",
             frame=self.table, texts=self._texts(), left=len(self.keys),
@@ -181,32 +178,33 @@ class Comparison:
             record={
                 "first": self.first.label, "second": self.second.label,
                 "runs": [self.first.runs, self.second.runs], "metric": self.metric,
-                "verdicts": self.verdicts, "geometric_mean": mean,
+                "verdicts": self.verdicts, "geometric_mean": self.mean or None,
             },
         )  # fmt: skip
 
     def _texts(self) -> pd.DataFrame:
         table = self.table
-        texts = formats.texts(table, self.keys)
+        texts = pd.DataFrame(formats.texts(table, self.keys), table.index)
         for name in ("first", "second"):
-            texts[name] = [f"{ms:.5g}" for ms in table[name]]
-        texts["ratio"] = []
+            texts[name] = table[name].map("{:.5g}".format)
+        ratios = []
         for ratio, low, high in zip(table["ratio"], table["low"], table["high"], strict=True):
             interval = "" if math.isnan(low) else f" ({_ends(low, high)})"
-            texts["ratio"].append(f"{ratio:.3f}{interval}")
-        texts["verdict"] = list(table["verdict"])
+            ratios.append(f"{ratio:.3f}{interval}")
+        texts["ratio"] = ratios
+        texts["verdict"] = table["verdict"]
         shares = table[["coverage_first", "coverage_second"]]
         if (shares < 100).any(axis=None):
-            pairs = shares.itertuples(index=False, name=None)
-            texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
-        return pd.DataFrame(texts)
+            shares = shares.map("{:.0f}".format)
+            texts["coverage %"] = shares["coverage_first"] + ", " + shares["coverage_second"]
+        return texts
 
     def _about_noise(self) -> list[str]:
         """Return the geometric mean, and what the intervals come from."""
         runs = f"{self.first.runs} and {count(self.second.runs, 'run')}"
         if not self.mean:
             return [f"{runs}: the noise between runs is unknown; measure again and join by +"]
-        ratio, low, high = self.mean
+        ratio, low, high = self.mean.values()
         lines = [f"geometric mean of the ratios {ratio:.3f} ({_ends(low, high)})"]
         if max(self.first.runs, self.second.runs) > 1:
             lines.append(f"{runs}: the noise between runs is known from repeated ones")
@@ -245,7 +243,9 @@ def compare_sides(
     notes = _same_rows(*sides)
     if differing:
         notes.append(f"compared: {', '.join(differing.values())}")
-    notes += _own_versions(kept)
+    own = ", ".join(sorted(_of_several_versions(kept)))
+    if own:
+        notes.append(f"compared: versions of the own files of {own}")
     for side, text in zip((first, second), lone, strict=True):
         if text:
             notes.append(f"only in {side.label}: {text}")
@@ -257,7 +257,7 @@ def compare_sides(
 
 def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
     """Return a line on rows that are on both sides: no noise tells them apart."""
-    names = [name for name in _ROW if name in first and name in second]
+    names = [*first.filter(_ROW).filter(second.columns)]
     own = set(first[names].itertuples(index=False, name=None))
     other = set(second[names].itertuples(index=False, name=None))
     if own == other:
@@ -293,7 +293,8 @@ def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
 
 def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Give each row its configuration's number; return those of both sides, and name the others."""
-    both = pd.concat([rows.reindex(columns=[*keys, "own_axes"]) for rows in sides], keys=(0, 1))
+    told = [rows.reindex(columns=[*keys, "own_axes"]) for rows in sides]
+    both = pd.concat(told, keys=(0, 1))
     both["_key"] = both.groupby(list(keys), dropna=False).ngroup()
     numbers = []
     for place, rows in enumerate(sides):
@@ -313,10 +314,9 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
     """Return how many configurations there are, and the first of them."""
     if rows.empty:
         return ""
-    first = [formats.labelled(row, axes) for _, row in rows.head(_SHOWN).iterrows()]
-    if len(rows) > _SHOWN:
-        first.append("...")
-    return f"{count(len(rows), 'configuration')} ({', '.join(first)})"
+    first = ", ".join(formats.each_labelled(rows.head(_SHOWN), axes))
+    more = ", ..." if len(rows) > _SHOWN else ""
+    return f"{count(len(rows), 'configuration')} ({first}{more})"
 
 
 def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> list[str]:
@@ -358,13 +358,8 @@ def _warn_of_revisions(sides: Sequence[pd.DataFrame]) -> None:
         messages.warning(f"two revisions of hpcsweep measured the sides: {both}")
 
 
-def _own_versions(sides: Sequence[pd.DataFrame]) -> list[str]:
-    """Return a line on the networks of which each side has another version of the user's files."""
-    names = ", ".join(sorted(_of_several_versions(sides)))
-    return [f"compared: versions of the own files of {names}"] if names else []
-
-
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[str]:
+    """Return the networks of which these rows have several versions of the user's own files."""
     rows = pd.concat([side.reindex(columns=[*_MADE_OF, _OWN_FILES]) for side in sides])
     known = rows.dropna(subset=[_OWN_FILES])
     versions = known.groupby(_MADE_OF, dropna=False)[_OWN_FILES].nunique()
@@ -374,14 +369,14 @@ def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[str]:
 
 def _judged(
     sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str
-) -> tuple[pd.DataFrame, tuple[float, float, float] | None]:
+) -> tuple[pd.DataFrame, dict[str, float]]:
     """Return the rows with their verdicts, and the mean ratio where the noise is known."""
     sign = -1 if formats.is_rate(metric) else 1  # so that a larger logarithm is always slower
-    timed = []
+    tables = []
     for side, rows in enumerate(sides):
         times = verdicts.timed(rows, metric)
-        timed.append(times.assign(pair=rows["_key"], origin=rows["_run"], side=side))
-    long = pd.concat(timed)
+        tables.append(times.assign(pair=rows["_key"], origin=rows["_run"], side=side))
+    long = pd.concat(tables)
     long["log"] *= sign
     judged = verdicts.judge(long).sort_index()
     table = numbered.drop(columns="_key").reset_index(drop=True)
@@ -399,7 +394,7 @@ def _judged(
     table["high"] = np.exp(sign * judged[high].to_numpy())
     table["verdict"] = verdict
     if judged["low"].isna().any():
-        return table, None
-    mean, *around = verdicts.mean_ratio(long, judged)
-    low_mean, high_mean = sorted(end**sign for end in around)
-    return table, (mean**sign, low_mean, high_mean)
+        return table, {}
+    mean, *ends = verdicts.mean_ratio(long, judged)
+    low_end, high_end = sorted(end**sign for end in ends)
+    return table, {"ratio": mean**sign, "low": low_end, "high": high_end}

@@ -60,7 +60,7 @@ class Dataset:
 
     @property
     def trains(self) -> bool:
-        return "workload" in self.rows and bool((self.rows["workload"] == TRAINING).all())
+        return bool((cells(self.rows, "workload") == TRAINING).all())
 
     @property
     def is_of_command(self) -> bool:
@@ -73,11 +73,9 @@ class Dataset:
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
-        parts = [str(self.tally)]
-        if self.orphans:
-            parts.append(f"{count(self.orphans, 'orphan')} left out")
+        orphans = f"{count(self.orphans, 'orphan')} left out" if self.orphans else ""
         separator = "; " if self.tally.not_valid else ", "
-        return separator.join(filter(None, parts))
+        return separator.join(filter(None, (str(self.tally), orphans)))
 
     def failures(self) -> list[FailureGroup]:
         """Return the points that were not measured by status and reason."""
@@ -109,8 +107,7 @@ class Dataset:
         if self.earlier.empty:
             return []
         axes = ("model", *varying_axes(self.earlier, {"model"}))
-        first = self.earlier.head(_REASONS)
-        named = ", ".join(formats.labelled(row, axes) for _, row in first.iterrows())
+        named = ", ".join(formats.each_labelled(self.earlier.head(_REASONS), axes))
         more = ", ..." if len(self.earlier) > _REASONS else ""
         note = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
         again = f"to measure them again: {self.sweep_dir.command('retry', '--changed')}"
@@ -262,18 +259,17 @@ def products_apart(*tables: pd.DataFrame) -> list[pd.DataFrame]:
     hold several products under one value, only the one that it names keeps it; the others get their
     names of the catalogue, else those of the devices. Processors share `cpu`.
     """
-    pairs = pd.concat([table.reindex(columns=["gpu", "device_name"]) for table in tables])
+    keys = ["gpu", "device_name"]
+    pairs = pd.concat([table.reindex(columns=keys) for table in tables])
     pairs = pairs[pairs["gpu"] != "cpu"].dropna().drop_duplicates()
     pairs["product"] = pairs["device_name"].map(gpus.product)
     several = pairs[pairs.groupby("gpu")["product"].transform("nunique") > 1]
-    names = several.set_index(["gpu", "device_name"])["product"]
-    if names.empty:
+    if several.empty:
         return list(tables)
     apart = []
     for table in tables:
-        keys = pd.MultiIndex.from_frame(table.reindex(columns=names.index.names))
-        own = pd.Series(names.reindex(keys).to_numpy(), table.index)
-        apart.append(table.assign(gpu=own.fillna(table["gpu"])) if own.notna().any() else table)
+        own = table.reindex(columns=keys).merge(several, "left", keys).set_index(table.index)
+        apart.append(table.assign(gpu=own["product"].fillna(table["gpu"])))
     return apart
 
 
@@ -281,10 +277,10 @@ def _names_of_maps(sweep_dir: SweepDir, table: pd.DataFrame) -> dict[str, str]:
     """Return short names of the maps of algorithms in a table: the sweep's own, or checksums."""
     if "algorithm" not in table:
         return {}
-    algorithms = map(str, table["algorithm"].dropna().unique())
-    maps = [text for text in algorithms if text.startswith("{")]
+    algorithms = table["algorithm"].dropna().astype(str)
+    maps = algorithms[algorithms.str.startswith("{")].unique()
     given: dict[str, str] = {}
-    if maps and sweep_dir.sweep_file.is_file():
+    if len(maps) and sweep_dir.sweep_file.is_file():
         from hpcsweep.spec import sweep_file  # noqa: PLC0415 - pydantic: a fifth of a report's time
 
         with suppress(SpecError):  # a file of an older version names nothing
@@ -378,8 +374,8 @@ def hardware(rows: pd.DataFrame) -> str:
     """Return the devices and versions that rows were measured with, for a caption."""
     parts = []
     for name in HARDWARE:
-        found = sorted(cells(rows, name, None).dropna().unique())
-        if found:
-            what = "" if name == "device_name" else f"{name.removesuffix('_version')} "
-            parts.append(what + ", ".join(map(str, found)))
-    return "; ".join(parts)
+        found = ", ".join(map(str, sorted(cells(rows, name, None).dropna().unique())))
+        if found and name != "device_name":
+            found = f"{name.removesuffix('_version')} {found}"
+        parts.append(found)
+    return "; ".join(filter(None, parts))

@@ -6,6 +6,7 @@ matplotlib is loaded when something is drawn: most commands draw nothing.
 from __future__ import annotations
 
 import io
+import itertools
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -70,15 +71,13 @@ LOOK: Final = Look()
 def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return colour and marker of each name; algorithms have the same in every picture."""
     every = list(names)
-    places = {name: ALGORITHMS[name].place for name in every if name in ALGORITHMS}
-    taken = set(places.values())
-    free = [place for place in range(len(COLOURS)) if place not in taken] or [0]
-    others = 0
-    for name in every:
-        if name not in places:
-            places[name] = free[others % len(free)]
-            others += 1
-    return {name: (PALETTE[places[name]], MARKERS[places[name]]) for name in every}
+    taken = {ALGORITHMS[name].place for name in every if name in ALGORITHMS}
+    free = itertools.cycle(sorted({*range(len(COLOURS))} - taken) or [0])
+    found = {}
+    for name in dict.fromkeys(every):
+        place = ALGORITHMS[name].place if name in ALGORITHMS else next(free)
+        found[name] = (PALETTE[place], MARKERS[place])
+    return found
 
 
 def check_picture(path: Path) -> None:

@@ -85,6 +85,11 @@ def labelled(row: Any, axes: Iterable[str]) -> str:  # noqa: ANN401 - a row
     return " ".join(format_labelled(axis, row[axis]) for axis in axes)
 
 
+def each_labelled(rows: pd.DataFrame, axes: Sequence[str]) -> list[str]:
+    """Return the values of axes for people, a line per row."""
+    return [labelled(row, axes) for _, row in rows.iterrows()]
+
+
 def texts(rows: Any, names: Iterable[str]) -> dict[str, list[str]]:  # noqa: ANN401 - a table
     """Return the cells of columns for people."""
     return {name: [format_value(name, value) for value in rows[name]] for name in names}
@@ -102,8 +107,10 @@ def share(coverage: float | None) -> str:
     What would be rounded to nothing or to all is written as less or more than that.
     """
     if coverage is None or coverage >= 100:
+        # as wide as the text of others, below
         return " " * 6
     number = f"{coverage:.0f}"
+    # beyond these ends the rounded number would be 100 or 0
     if coverage >= 99.5:
         number = ">99"
     elif 0 < coverage < 0.5:

@@ -142,17 +142,15 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str, *, given: bool) -> pd.Da
     """
     name = rows[key].fillna(rows["layer"])
     direction = cells(rows, "direction").fillna("").astype(str)
-    named = name.where(~dataset.gradients(rows), name + " (" + direction + ")")
-    ms = rows[metric]
-    apart = pd.Series(data=False, index=rows.index)
+    grouped = rows.assign(ms=rows[metric], apart=False, fell=reliability.fell_back(rows))
+    grouped[key] = name.where(~dataset.gradients(rows), name + " (" + direction + ")")
     if not given:
         median = rows.get("median_ms", rows[_MEAN])
-        apart = (rows[_MEAN] - median).abs() > _FAR * median
-        ms = ms.mask(apart, median)
-    whole = ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum")
-    fell = reliability.fell_back(rows)
-    share = 100 * ms / whole
-    return rows.assign(**{key: named}, ms=ms, apart=apart, fell=fell, share=share)
+        grouped["apart"] = (rows[_MEAN] - median).abs() > _FAR * median
+        grouped["ms"] = grouped["ms"].mask(grouped["apart"], median)
+    whole = grouped.groupby(["point_id", "algorithm"])["ms"].transform("sum")
+    grouped["share"] = 100 * grouped["ms"] / whole
+    return grouped
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
@@ -196,17 +194,16 @@ def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
             number = "-" if math.isnan(ms) else f"{ms:.4g}"
             texts.append(f"{number}{mark:{width}}")
         times[name] = texts
-    shares = ["-" if math.isnan(share) else f"{share:.1f}" for share in table["share_pct"]]
-    calls = [f"{number:.4g}" for number in table["calls"]]
-    kept = table[[table.columns[0], "calls", "share_pct", *names]]
-    return kept.assign(calls=calls, share_pct=shares, **times)
+    kept = table[[table.columns[0], "calls", "share_pct", *names]].assign(**times)
+    kept["calls"] = table["calls"].map("{:.4g}".format)
+    kept["share_pct"] = table["share_pct"].map("{:.1f}".format, na_action="ignore").fillna("-")
+    return kept
 
 
 def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> Iterator[str]:
     """Return what the values are means over, and what the mark means."""
-    over = [
-        f"{axis} {_values(points, axis)}" for axis in dataset.varying_axes(points, {"algorithm"})
-    ]
+    axes = dataset.varying_axes(points, {"algorithm"})
+    over = [f"{axis} {_values(points, axis)}" for axis in axes]
     if over:
         yield f"values are means over {'; '.join(over)}; --where chooses"
     if grouped["fell"].any():

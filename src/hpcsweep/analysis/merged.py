@@ -29,9 +29,9 @@ _TEXTS: Final = {name: str for name in KINDS if name not in _NUMBERS}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 _SHOWN: Final = 40  # characters of a cell in a message, which is to stay one line
-_ROWS: Final = (
-    20_000  # of a table that are parsed at a time, so that their text is not in memory at once
-)
+# of a table that are parsed at a time, so that the text of all is not in memory at once; larger
+# parts take more memory, smaller ones more calls of pandas
+_ROWS: Final = 20_000
 OVERALL: Final = "overall.csv"
 DETAILS: Final = "details.csv"  # whose columns readers see in overall.csv
 _NEEDED: Final = {  # what no report can do without

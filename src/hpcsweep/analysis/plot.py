@@ -125,13 +125,13 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     apart. `where` has conditions, `baseline` pairs `column=value`. `UsageError` where a column or a
     value is not there, or y has no numbers.
     """
-    data = dataset.read_dataset(sweep_dir, where)
-    match = data.pairs(baseline)
     named = [name for name in (x, y, *by) if name]
+    bases = [condition.column for condition in conditions.parse(baseline)]
+    columns = {*named, *bases, *_ENDS.get(y, ()), "flags", _COVERAGE}
+    data = dataset.read_dataset(sweep_dir, where, columns)
+    match = data.pairs(baseline)
     data.check(named)
-    needed = {*dataset.axes_in(data.rows), *named, *match, *_ENDS.get(y, ()), *dataset.HARDWARE}
-    needed |= {"own_axes", "workload", "flags", _COVERAGE}
-    rows = data.numbers(data.rows[[name for name in data.rows if name in needed]], y)
+    rows = data.numbers(data.rows, y)
     notes: list[str] = []
     if not x:
         x, notes = _axis(rows)
@@ -188,22 +188,18 @@ def _cells(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a row per line and x, in catalogue order, and the columns that tell them apart."""
     low, high = _ENDS.get(y, ("", ""))
-    table = rows.assign(
-        _partial=cells(rows, _COVERAGE, 100.0).astype(float) < 100,
-        _low=cells(rows, low, math.nan),
-        _high=cells(rows, high, math.nan),
-        _unsure=rows["_unsure"] | rows["_doubtful"],
-    )
-    found = table.groupby([*by, x], dropna=False, sort=False).agg(
-        value=(y, "median"), n=(y, "size"), doubtful=("_doubtful", "any"),
-        partial=("_partial", "any"), speedup=("_speedup", "median"),
-        faster=("_speedup", "count"), unsure=("_unsure", "any"),
-        low=("_low", "min"), high=("_high", "max"), known=("_low", "count"),
-    )  # fmt: skip
-    # a speed-up or an interval of some of the rows would stand beside a value of all of them
-    found["speedup"] = found["speedup"].where(found["faster"] == found["n"])
-    ends = ["low", "high"]
-    found[ends] = found[ends].where(found["known"] == found["n"])
+    table = rows.assign(_unsure=rows["_unsure"] | rows["_doubtful"])
+    table["_partial"] = cells(rows, _COVERAGE, 100.0).astype(float) < 100
+    table["_low"] = cells(rows, low, math.nan)
+    table["_high"] = cells(rows, high, math.nan)
+    by_cell = table.groupby([*by, x], dropna=False, sort=False)
+    found = by_cell.agg(value=(y, "median"), n=(y, "size"))
+    for name in ("doubtful", "partial", "unsure"):
+        found[name] = by_cell[f"_{name}"].any()
+    for name, statistic in {"speedup": "median", "low": "min", "high": "max"}.items():
+        numbers = by_cell[f"_{name}"]
+        # that of some of the rows would stand beside a value of all of them
+        found[name] = numbers.agg(statistic).where(numbers.count() == found["n"])
     keys = found.index.to_frame(index=False)
     ranks = [[*map(dataset.rank, keys, key)] for key in keys.itertuples(index=False)]
     order = sorted(range(len(keys)), key=ranks.__getitem__)

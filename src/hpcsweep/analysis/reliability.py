@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 # flags that make a time unreliable, though it may be valid
 _DOUBT: Final = DOUBTFUL | {"noisy", "host_copies"}
-_COMMAND: Final = catalog.COMMAND.name
 
 
 def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
@@ -49,7 +48,7 @@ def _doubt(rows: pd.DataFrame) -> frozenset[str]:
 
 def is_of_command(rows: pd.DataFrame) -> bool:
     """Tell whether commands of the user's own made all rows."""
-    return "workload" in rows and bool((rows["workload"] == _COMMAND).all())
+    return bool((cells(rows, "workload") == catalog.COMMAND.name).all())
 
 
 def is_foreign(rows: pd.DataFrame) -> bool:

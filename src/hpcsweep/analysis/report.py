@@ -121,15 +121,13 @@ def _of_algorithms(data: Dataset, metric: str) -> Report:
         name = str(row["algorithm"])
         if name not in line[metric]:
             line["failed"][name] = row["status"]
-    # by the keys in their order, empty ones last
-    ordered = sorted(
-        lines.values(), key=lambda line: [(line[k] is None, line[k] or 0) for k in keys]
-    )
-    algorithms = set(table["algorithm"])
-    for line in ordered:
-        algorithms.update(line["failed"])
-    names = sorted(algorithms, key=lambda name: dataset.rank("algorithm", name))
-    return Report(keys, ordered, [_view(data, table, keys, ordered, metric, names)], metric)
+
+    def place(line: Line) -> list[tuple[bool, Any]]:
+        """Return a sort key: by the keys in their order, empty ones last."""
+        return [(line[key] is None, line[key] or 0) for key in keys]
+
+    ordered = sorted(lines.values(), key=place)
+    return Report(keys, ordered, [_view(data, table, keys, ordered, metric)], metric)
 
 
 def _with_doubts(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -141,12 +139,12 @@ def _with_doubts(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     valid = reliability.valid(rows)
     apart = not reliability.is_foreign(rows)
     names = {*catalog.AXES, *_USED, metric}
-    return rows[[name for name in rows if name in names]].assign(
-        algorithm=rows["algorithm"].astype(str),
-        valid=valid,
-        doubtful=apart & reliability.suspect(rows),
-        unfit=apart & (reliability.doubtful(rows, noise=False) | ~valid),
-    )
+    table = rows.loc[:, rows.columns.isin(names)].copy()
+    table["algorithm"] = rows["algorithm"].astype(str)
+    table["valid"] = valid
+    table["doubtful"] = apart & reliability.suspect(rows)
+    table["unfit"] = apart & (reliability.doubtful(rows, noise=False) | ~valid)
+    return table
 
 
 def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
@@ -157,8 +155,7 @@ def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
     """
     shown = {"model", "input_size", *dataset.varying_axes(every)}.difference(_VISITS)
     keys = tuple(axis for axis in _AXES if axis in shown)
-    visits = [name for name in _VISITS if name in table]
-    again = table.duplicated([*keys, "algorithm", *visits])
+    again = table.duplicated([*keys, "algorithm", *table.filter(_VISITS)])
     return (*keys, "point_id") if again.any() else keys
 
 
@@ -223,20 +220,21 @@ def _tell_fastest(
             line["fastest_here"] = ahead.name
 
 
-def _view(  # noqa: PLR0913, PLR0917 - what a table is made of
-    data: Dataset, table: pd.DataFrame, keys: Sequence[str], rows: Sequence[Line], metric: str,
-    names: Sequence[str],
-) -> View:  # fmt: skip
+def _view(
+    data: Dataset, table: pd.DataFrame, keys: Sequence[str], rows: Sequence[Line], metric: str
+) -> View:
     """Return the table: its values, with coverage and doubts, and what people read."""
+    algorithms = set(table["algorithm"])
     partial = set()  # algorithms that did not all of the convolutions in some row
     for row in rows:
+        algorithms.update(row["failed"])
         for name, share in row["coverage_pct"].items():
             if share is not None and share < 100:
                 partial.add(name)
     frame: dict[str, Any] = {key: [row[key] for row in rows] for key in keys}
     texts = formats.texts(frame, keys)
     shares = {}
-    for name in names:
+    for name in sorted(algorithms, key=lambda name: dataset.rank("algorithm", name)):
         is_partial = name in partial
         frame[name] = [row[metric].get(name) for row in rows]
         texts[name] = [_cell(row, name, metric, with_share=is_partial) for row in rows]
@@ -259,12 +257,13 @@ def _marks(rows: Sequence[Line], partial: Collection[str], sweep_dir: SweepDir) 
     marks = []
     if any(row["fastest"] for row in rows):
         marks.append(_STAR)
-    few_valid = _FEW_VALID % sweep_dir.name
-    for repeated, why in ((False, _NOT_REPEATED), (True, few_valid)):
-        here = [row for row in rows if row["fastest_here"]]
-        ahead = [row["ahead_pct"] for row in here if row["repeated"] is repeated]
-        if ahead:
-            marks.append(_HERE.format(formats.span(ahead, ".0f"), why))
+    ahead: dict[bool, list[float]] = {False: [], True: []}  # by whether they were repeated
+    for row in rows:
+        if row["fastest_here"]:
+            ahead[row["repeated"]].append(row["ahead_pct"])
+    for repeated, why in ((False, _NOT_REPEATED), (True, _FEW_VALID % sweep_dir.name)):
+        if ahead[repeated]:
+            marks.append(_HERE.format(formats.span(ahead[repeated], ".0f"), why))
     if partial:
         marks.append(f"%  {formats.COVERAGE}")
     return marks
@@ -293,8 +292,7 @@ def _of_training(data: Dataset) -> Report:
     keys = tuple(axis for axis in catalog.AXES if axis in {"model", "batch_size", *varying})
     ordered = every.sort_values(list(keys))
     ok = ordered["status"] == PointStatus.OK
-    figures = [name for name in _OF_TRAINING if name in data.rows]
-    table = ordered[[*keys, *figures, "status"]]
+    table = ordered[[*keys, *data.rows.filter(_OF_TRAINING), "status"]]
     rows = formats.records(table.assign(doubtful=ok & reliability.suspect(ordered)))
     partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in rows)
     step = [column for column in _STEP if partial or column[0] != _COVERAGE]

@@ -35,7 +35,8 @@ _MORE: Final = {"mem_peak_gib": "Memory", "energy_j": "Energy of a pass"}
 _RATES: Final = ("throughput_ips", "throughput_sps")  # of time, of which they are another form
 _TOLD: Final = ("algorithm_coverage_pct", "flags", "point_id")  # of a mark under the pointer
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
-_FEW: Final = 2  # marks that say nothing if they have one value
+# so few marks say nothing if they have one value: more that agree say that nothing depends on x
+_FEW: Final = 2
 # a roof is drawn from far below its ridge to far above: beyond, no kernel has its intensity
 _ROOF: Final = (0.003, 1, 30)
 _INTERVAL: Final = {"low": "ci95_lo_ms", "high": "ci95_hi_ms"}  # of the median
@@ -78,8 +79,11 @@ def thinned(rows: pd.DataFrame, x: str, most: int) -> tuple[pd.DataFrame, str]:
     if len(rows) <= most:
         return rows, ""
     places = dataset.values(rows, x)
-    kept = rows[rows[x].isin(_spread(places, max(2, most * len(places) // len(rows))))]
-    step = -(-len(kept) // most)  # rounded up
+    # so many of them as have about `most` rows, and at least both ends
+    number = max(2, most * len(places) // len(rows))
+    kept = rows[rows[x].isin(_spread(places, number))]
+    # rounded up, so that at most `most` are left
+    step = -(-len(kept) // most)
     kept = kept.iloc[::step]
     return kept, f"{count(len(kept), 'point')} of {len(rows):,} are shown, evenly spread over {x}"
 
@@ -88,13 +92,12 @@ def point_table(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the points, with the speed-up over the baseline if there is one."""
     own = [name for name in dataset.own_results(rows) if dataset.is_quantity(name, rows)]
     wanted = {*seen.axes, *_TIMES, *_MORE, *_RATES, *_PHASES, *own, *_TOLD}
-    kept = [name for name in rows if name in wanted and rows[name].notna().any()]
-    table = rows[kept].assign(doubtful=reliability.doubtful(rows))
+    table = rows.loc[:, rows.columns.isin(wanted)].dropna(axis=1, how="all")
+    table["doubtful"] = reliability.doubtful(rows)
     base = baseline(rows, seen)
     if base:
         needed = {*dataset.axes_in(rows), "own_axes", "median_ms"}
-        times = rows[[name for name in rows if name in needed]]
-        times = times.assign(_doubtful=table["doubtful"])
+        times = rows.loc[:, rows.columns.isin(needed)].assign(_doubtful=table["doubtful"])
         compared, _ = plot.speedups(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
         table["speedup"] = compared["_speedup"].to_numpy()
     return _texts(table, seen)
@@ -110,7 +113,8 @@ def baseline(rows: pd.DataFrame, seen: Layout) -> str:
 
 def layer_times(layers: pd.DataFrame, seen: Layout, *by: str) -> pd.DataFrame:
     """Return the time in each point of the layers that agree in some columns."""
-    sums = layers.groupby(["point_id", *seen.axes, *by], dropna=False, sort=False)["mean_ms"].sum()
+    keys = ["point_id", *seen.axes, *by]
+    sums = layers.groupby(keys, dropna=False, sort=False)["mean_ms"].sum()
     return _texts(sums.rename("ms").reset_index(), seen)
 
 
@@ -144,9 +148,8 @@ def best_table(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
 
 def phase_table(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the phases of training steps, one row each."""
-    measured = [name for name in _PHASES if name in points]
-    keys = [key for key in ("point_id", *seen.axes) if key in points]
-    rows = points.melt(keys, measured, "phase", "ms").dropna()
+    keys = [*points.filter(("point_id", *seen.axes))]
+    rows = points.melt(keys, [*points.filter(_PHASES)], "phase", "ms").dropna()
     return rows.assign(phase=rows["phase"].str.removeprefix("phase_").str.removesuffix("_ms"))
 
 
@@ -159,7 +162,7 @@ def layer_rows(data: Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
 def _spread(places: Sequence[Any], most: int) -> list[Any]:
     """Return at most so many of the values, evenly spread, with the first and the last."""
     if len(places) <= most:
-        return list(places)
+        return [*places]
     return [places[round(i * (len(places) - 1) / (most - 1))] for i in range(most)]
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_FEW: Final = 6  # values of a cell that are named
+# values of a cell that are named: as many as fit a cell of the page in one or two lines
+_FEW: Final = 6
 _FEW_NAMED: Final = 3  # values of an axis that the headline names: it is a sentence
 
 

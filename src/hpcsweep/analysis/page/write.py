@@ -73,50 +73,65 @@ def _is_page(text: bytes) -> bool:
 
 
 def _render(data: Dataset, seen: Layout, drawn: Drawn) -> str:
-    everything = pd.concat([data.rows, data.failed])
-    points = _all_points(everything, seen)
+    rows = data.rows
+    every = pd.concat([rows, data.failed])
+    shown = dict.fromkeys(("gpu", "model", *seen.axes, *dataset.own_results(every), *_POINT))
+    points = every.filter([*shown]).dropna(axis=1, how="all")
+    styles = drawing.styles(dataset.ordered(every, seen.colour))
     made = report.make(data)
-    styles = drawing.styles(dataset.ordered(everything, seen.colour))
+    legend = space.legend(data.maps)
+    about = {
+        "name": data.sweep_dir.name, "counts": data.counts(), "notes": drawn.notes,
+        "headline": wording.headline(data, made), "when": wording.when(rows),
+        "how": wording.how(data), "copies": _copies(data), "version": __version__,
+    }  # fmt: skip
+    tables = {
+        "report": [_report(view, legend) for view in made.views], "flags": _flags(rows),
+        "failures": pd.DataFrame(map(asdict, data.failures())), "machines": _environment(rows),
+        "heads": {name: formats.label(str(name)) for name in points},
+    }  # fmt: skip
     script = _resource("figures.js")
-    log_x = [_LOG_X] if seen.x != seen.colour else []  # names have no logarithm
+    drawing_of = {
+        "controls": _controls(rows, seen, drawn), "sections": drawn.sections,
+        "switches": [_RELIABLE, _LOG_X, _LOG_Y], "shapes": dict(_SHAPE.findall(script)),
+        "colour": seen.colour, "legend": styles.items() if seen.colour in points else (),
+        "css": _resource("page.css"), "script": script + _resource("page.js"),
+    }  # fmt: skip
+    if seen.x == seen.colour:  # names have no logarithm
+        drawing_of["switches"] = [_RELIABLE, _LOG_Y]
+    doubtful = points.assign(doubtful=reliability.doubtful(every))
+    embedded = {
+        "specs": _specs(drawn, styles), "labels": _labels(drawn), "data": _embedded(drawn.data),
+        "rows": _harmless(doubtful.to_json(orient="values")),
+    }  # fmt: skip
     env = jinja2.Environment(
         autoescape=True, finalize=wording.shown, trim_blocks=True, lstrip_blocks=True
     )
-    return env.from_string(_resource("page.html")).render(
-        name=data.sweep_dir.name, counts=data.counts(), headline=wording.headline(data, made),
-        notes=drawn.notes, when=wording.when(data.rows), version=__version__, how=wording.how(data),
-        controls=_controls(data.rows, seen, drawn), switches=[_RELIABLE, *log_x, _LOG_Y],
-        colour=seen.colour, legend=styles.items() if seen.colour in points else (),
-        shapes=dict(_SHAPE.findall(script)), sections=drawn.sections,
-        report=[_report(view, space.legend(data.maps)) for view in made.views],
-        heads={name: formats.label(str(name)) for name in points},
-        failures=pd.DataFrame(map(asdict, data.failures())), flags=_flags(data.rows),
-        copies=_copies(data), machines=_environment(data.rows),
-        css=_resource("page.css"), script=script + _resource("page.js"),
-        specs=_specs(drawn, styles), labels=_labels(drawn), data=_embedded(drawn.data),
-        rows=_harmless(
-            points.assign(doubtful=reliability.doubtful(everything)).to_json(orient="values")
-        ),
-    )  # fmt: skip
+    template = env.from_string(_resource("page.html"))
+    return template.render(**about, **tables, **drawing_of, **embedded)
 
 
 def _controls(rows: pd.DataFrame, seen: Layout, drawn: Drawn) -> list[dict[str, Any]]:
     """Return the page's controls; of an axis that has no place in the figures the first value."""
-    shown = [(text, name) for name, text in drawn.ys.items()]
-    controls: list[dict[str, Any]] = [
-        {"name": "y", "label": "show", "choices": shown, "chosen": "", "all": False}
-    ]
+    ys = [(text, name) for name, text in drawn.ys.items()]
+    controls: list[dict[str, Any]] = []
+    if len(ys) > 1:
+        controls.append({"name": "y", "label": "show", "choices": ys, "chosen": "", "all": False})
     for axis in dict.fromkeys(("gpu", seen.colour, *seen.filters)):
         values = dataset.ordered(rows, axis)
-        choices = [(value, value) for value in values]
-        chosen = values[0] if axis in seen.filters else ""
-        control = {"name": axis, "label": formats.label(axis), "choices": choices}
-        controls.append({**control, "chosen": chosen, "all": True})
-    controls = [control for control in controls if len(control["choices"]) > 1]
-    if drawn.places and seen.x != seen.colour:
-        choices = [(place, place) for place in drawn.places]
-        control = {"name": "at", "label": f"layers at {formats.label(seen.x)}", "choices": choices}
-        controls.append({**control, "chosen": drawn.places[-1], "all": False})
+        if len(values) > 1:
+            control = {
+                "name": axis,
+                "label": formats.label(axis),
+                "choices": [*zip(values, values, strict=True)],
+            }
+            chosen = values[0] if axis in seen.filters else ""
+            controls.append({**control, "chosen": chosen, "all": True})
+    places = drawn.places
+    if places and seen.x != seen.colour:
+        label = f"layers at {formats.label(seen.x)}"
+        control = {"name": "at", "label": label, "choices": [*zip(places, places, strict=True)]}
+        controls.append({**control, "chosen": places[-1], "all": False})
     return controls
 
 
@@ -142,21 +157,16 @@ def _copies(data: Dataset) -> list[tuple[str, str]]:
     return texts
 
 
-def _all_points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
-    wanted = dict.fromkeys(("gpu", "model", *seen.axes, *dataset.own_results(rows), *_POINT))
-    return rows[[name for name in wanted if name in rows and rows[name].notna().any()]]
-
-
 def _flags(rows: pd.DataFrame) -> pd.DataFrame:
     counts = reliability.flags(rows).replace("", None).value_counts()
-    meanings = [FLAGS.get(str(flag), "") for flag in counts.index]
-    table = {"flag": counts.index, "meaning": meanings, "points": counts.to_numpy()}
-    return pd.DataFrame(table)
+    table = counts.rename_axis("flag").reset_index(name="points")
+    table.insert(1, "meaning", table["flag"].map(FLAGS).fillna(""))
+    return table
 
 
 def _environment(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what is known of each GPU: a column per GPU, a row per fact."""
-    facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
+    facts = [*rows.filter(_MACHINE).dropna(axis=1, how="all")]
     table = {"fact": [formats.label(name) for name in facts]}
     for gpu in rows["gpu"].dropna().unique():
         table[gpu] = [wording.values_in(rows[rows["gpu"] == gpu], name) for name in facts]
@@ -164,11 +174,11 @@ def _environment(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _specs(drawn: Drawn, styles: Mapping[str, tuple[str, str]]) -> str:
-    specs_by_ident = {}
+    drawn_by_ident = {}
     for section in drawn.sections:
         for figure in section.figures:
-            specs_by_ident[figure.ident] = figure.spec
-    specs = {"figures": specs_by_ident, "styles": styles, "palette": drawing.PALETTE}
+            drawn_by_ident[figure.ident] = figure.spec
+    specs = {"figures": drawn_by_ident, "styles": styles, "palette": drawing.PALETTE}
     return _harmless(json.dumps(specs, separators=(",", ":")))
 
 

@@ -43,6 +43,7 @@ from hpcsweep.text import aligned, count, plural
 _SHOWN: Final = 15  # groups of the table, which is to fit a screen
 _WORST: Final = 5  # pieces that a message about mistakes names
 _NAME_WIDTH: Final = 56  # so that a row with its numbers fits 120 columns
+_HEADS: Final = ("ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s", "% roof", "")  # of the table
 _GIVEN: Final = "the command line"
 _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `amp`
 _FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the definition
@@ -102,17 +103,16 @@ class Roofline:
 
     def text(self) -> str:
         """Return the roofs, the longest groups and the total, for a terminal."""
-        return "\n".join([*self._heading(), "", *self._table(), "", *self._notes()]).rstrip()
-
-    def _heading(self) -> list[str]:
         pieces = count(len(self.pieces), self.export.piece)
         names = "" if len(self.groups) == len(self.pieces) else f" of {len(self.groups)} names"
         peaks = ", ".join(f"{unit} {peak:g}" for unit, peak in self.peaks.items())
-        roofs = f"{peaks} TFLOP/s, {self.roofs.bandwidth / 1e9:g} GB/s"
-        return [f"{self.label}: {pieces}{names}", f"roofs of {self.roofs.source}: {roofs}"]
+        bandwidth = f"{self.roofs.bandwidth / 1e9:g} GB/s"
+        lines = [f"{self.label}: {pieces}{names}"]
+        lines.append(f"roofs of {self.roofs.source}: {peaks} TFLOP/s, {bandwidth}")
+        return "\n".join([*lines, "", *self._table(), "", *self._notes()]).rstrip()
 
     def _table(self) -> list[str]:
-        head = ["name", plural(self.export.piece), "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s"]
+        head = ["name", plural(self.export.piece), *_HEADS]
         shown = self.groups["name"].head(_SHOWN)
         pieces = self.export.work
         more = f"... {len(self.groups) - _SHOWN} more"
@@ -122,7 +122,7 @@ class Roofline:
         rows = self.roofs.held_against(sums)
         names = labels(shown, _NAME_WIDTH)
         lines = [_line(names, row) for row in rows.itertuples()]
-        return aligned([[*head, "% roof", ""], *lines], left=1)
+        return aligned([head, *lines], left=1)
 
     def _notes(self) -> list[str]:
         notes = [f"   {note}" for note in self.export.notes]
@@ -153,14 +153,12 @@ class Roofline:
     def _reason(self) -> str:
         if self.export.counted:
             return "the peaks are another device's, or time and counters are of different runs"
-        bounds = set(self.above["bound"])
-        reasons = []
-        if "memory" in bounds:
-            cached = "caches served some of the bytes, which bytes_min counts as memory traffic"
-            reasons.append(cached)
-        if "compute" in bounds:
-            reasons.append("FLOPs or times are of something else")
-        return "; ".join([*reasons, "or the peaks are another device's"])
+        reason = ""
+        if "memory" in self.above["bound"].to_numpy():
+            reason += "caches served some of the bytes, which bytes_min counts as memory traffic; "
+        if "compute" in self.above["bound"].to_numpy():
+            reason += "FLOPs or times are of something else; "
+        return reason + "or the peaks are another device's"
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -255,7 +253,9 @@ def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float
         roofs = replace(roofs, source=f"{entry.name} and {_GIVEN}")
     if bandwidth:
         roofs = replace(roofs, bandwidth=bandwidth * 1e9)
-    return replace(roofs, single=compute * 1e12) if compute else roofs
+    if compute:
+        roofs = replace(roofs, single=compute * 1e12)
+    return roofs
 
 
 def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str = "") -> Export:
@@ -265,7 +265,13 @@ def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str 
     ran on several GPU types, or its workload has no work columns.
     """
     sweep_dir = data.sweep_dir
-    rows = _of_one_gpu(data, data.where(where), gpu)
+    rows = data.where(where)
+    measured_on = sorted(rows["gpu"].dropna().unique())
+    if len(measured_on) > 1:
+        if gpu not in measured_on:
+            which = f"measured on {', '.join(measured_on)}; choose one with --gpu"
+            raise UsageError(f"{sweep_dir.overall}: {which}")
+        rows = rows[rows["gpu"] == gpu]
     trained = cells(rows, "workload") == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
     # of a training point the work columns count the forward pass, so that is its time
@@ -298,17 +304,6 @@ def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str 
     return Export(work, _peaks_from(rows), tuple(notes), piece, counted=False, hardware=hardware)
 
 
-def _of_one_gpu(data: Dataset, rows: pd.DataFrame, gpu: str | None) -> pd.DataFrame:
-    names = sorted(rows["gpu"].dropna().unique())
-    if len(names) < 2:
-        return rows
-    if gpu not in names:
-        raise UsageError(
-            f"{data.sweep_dir.overall}: measured on {', '.join(names)}; choose one with --gpu"
-        )
-    return rows[rows["gpu"] == gpu]
-
-
 def _peaks_from(rows: pd.DataFrame) -> str:
     """Return what the peaks were taken from when the rows were written, or the device's name."""
     for column in ("peak_source", "device_name", "gpu"):
@@ -319,9 +314,15 @@ def _peaks_from(rows: pd.DataFrame) -> str:
 
 
 def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict[str, Any]:
-    known = [axis for axis in varying if pd.notna(point[axis])]
-    names = [axis for axis in known if not dataset.is_quantity(axis)]
-    detail = [axis for axis in known if dataset.is_quantity(axis)]
+    names: list[str] = []
+    detail: list[str] = []
+    for axis in varying:
+        if pd.isna(point[axis]):
+            continue
+        if dataset.is_quantity(axis):
+            detail.append(axis)
+        else:
+            names.append(axis)
     if layers:
         ident = f"{row['point_id']}:{row['call_index']:g}"
         name = row["layer"]
@@ -333,9 +334,8 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict
     for cell in (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm")):
         ran += str(cell).split("+")
     fewer = any(algorithm.startswith(_FEWER) for algorithm in ran)
-    detail_text = formats.labelled(point, detail)
-    unit = _unit(row, point)
-    return {"name": name, "id": ident, "unit": unit, "detail": detail_text, "fewer": fewer}
+    told = formats.labelled(point, detail)
+    return {"name": name, "id": ident, "unit": _unit(row, point), "detail": told, "fewer": fewer}
 
 
 def _unit(row: Row, point: Row) -> str:

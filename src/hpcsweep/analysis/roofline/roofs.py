@@ -183,6 +183,7 @@ def shortened(text: str, width: int) -> str:
     """Return a text of at most `width` characters; three dots replace its middle."""
     if len(text) <= width:
         return text
+    # a longer head keeps the operation of a kernel's name, a longer tail the template's arguments
     head = (width - 3) * 2 // 3
     return f"{text[:head]}...{text[head + 3 - width :]}"
 
