@@ -145,8 +145,12 @@ def packed(
         costs = [seconds_of(point) for point in block]
         starts = limits.start + limits.worker * len({worker_of(point) for point in block})
         fits = starts + sum(costs) <= limits.seconds and len(block) <= limits.points
-        parts: list[Block] = [block] if fits else [[point] for point in block]
-        for part, seconds in zip(parts, [sum(costs)] if fits else costs, strict=True):
+        parts: list[Block] = [block]
+        if fits:
+            costs = [sum(costs)]
+        else:  # its points find a place one by one
+            parts = [[point] for point in block]
+        for part, seconds in zip(parts, costs, strict=True):
             needed = {worker_of(point) for point in part}
             more = seconds + limits.worker * len(needed - workers)
             full = total + more > limits.seconds or len(batch) + len(part) > limits.points

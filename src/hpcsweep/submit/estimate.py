@@ -115,11 +115,12 @@ class Estimates:
         rows = ", ".join(f"{number:,} of {name}" for name, number in self.rows.items())
         parts = []
         for basis in EstimateBasis:
-            if self.counts[basis]:
-                more = (
-                    f" ({rows})" if basis in {EstimateBasis.MEASURED, EstimateBasis.OTHERS} else ""
-                )
-                parts.append(f"{self.counts[basis]:,} from {basis.says}{more}")
+            if not self.counts[basis]:
+                continue
+            part = f"{self.counts[basis]:,} from {basis.says}"
+            if basis in {EstimateBasis.MEASURED, EstimateBasis.OTHERS}:
+                part += f" ({rows})"
+            parts.append(part)
         return "; ".join(parts)
 
 
@@ -170,10 +171,10 @@ class _Networks:
             of_network[row.kind[0]].append(row)
             alike[row.kind][row.work].append(row)
         self._of_network = {name: _taught(some, self._usual) for name, some in of_network.items()}
-        self._of_kind = {
-            kind: {work: _taught(some, self._usual) for work, some in by_work.items()}
-            for kind, by_work in alike.items()
-        }
+        self._of_kind: dict[Kind, dict[float, tuple[float, float]]] = {}
+        for kind, by_work in alike.items():
+            taught = {work: _taught(some, self._usual) for work, some in by_work.items()}
+            self._of_kind[kind] = taught
 
     def expected(self, point: Point) -> Expected:
         """Return the seconds of a point, and what they rest on."""
@@ -186,19 +187,17 @@ class _Networks:
             nearest = min(by_work, key=lambda each: max(each / work, work / each))
             slower, beside = by_work[nearest]
         else:
-            basis = self._without_rows(axes["model"])
+            basis = EstimateBasis.PEAKS
+            if self._rows:
+                basis = EstimateBasis.OTHERS
+            elif not self._peaks.is_known:
+                basis = EstimateBasis.UNKNOWN
+            elif not self._peaks.operations(axes["model"]):
+                basis = EstimateBasis.OWN
             slower, beside = self._of_network.get(kind[0], self._usual)
         pass_s = slower * self._peaks.pass_s(axes)
         number = passes.planned(self._peaks.workload, axes, self._measure, self._usual_n)
         return basis, number * pass_s + beside * self._peaks.beside_s(axes, pass_s)
-
-    def _without_rows(self, model: str) -> EstimateBasis:
-        """Return what the time of a kind of point rests on that has no row."""
-        if self._rows:
-            return EstimateBasis.OTHERS
-        if not self._peaks.is_known:
-            return EstimateBasis.UNKNOWN
-        return EstimateBasis.PEAKS if self._peaks.operations(model) else EstimateBasis.OWN
 
     def start_s(self, what: str) -> float:
         """Return the seconds until a job has a worker, as its first points waited for it."""

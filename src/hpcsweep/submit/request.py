@@ -157,7 +157,5 @@ def names_on(sweep: Sweep, axis: str) -> Iterator[str]:
 def files_of(sweep: Sweep) -> dict[str, list[str]]:
     """Return the files that a sweep names, by the key under which it does."""
     resumed = sweep.measure.get("resume_from")
-    return {
-        "weights": [name for name in names_on(sweep, "weights") if sources.is_weights_file(name)],
-        "resume_from": [resumed] if resumed else [],
-    }
+    weights = [name for name in names_on(sweep, "weights") if sources.is_weights_file(name)]
+    return {"weights": weights, "resume_from": [resumed] if resumed else []}

@@ -145,7 +145,9 @@ def _requests(
     # failed points are measured again, not profiled again; imported ones are another machine's
     measuring = [manifest for manifest in sweep_dir.manifests() if not manifest.is_profiled]
     sent = {each.profile: each for each in sorted(measuring, key=lambda one: not one.source)}
-    files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
+    files: dict[str, str] = {}  # what names a profile, by its name
+    for named in clusters:
+        files[Path(named).stem if lookup.is_path(named) else named] = named
     for name in [name for name in files if name not in sent]:
         device = make(sweep, profile.load(files[name])).device
         same = [each for each in sent.values() if each.gpu == device]
