@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -268,6 +269,38 @@ def test_a_sweep_is_neither_empty_nor_endless_nor_does_it_repeat_itself(
 ) -> None:
     """Counted, not enumerated."""
     assert wanted in ":" + _complaint(tmp_path, text)
+
+
+AXES = """\
+workload: noop
+axes:
+  model: [a]
+  input_size: {start: 1, stop: 3000, step: 1}
+  batch_size: {start: 1, stop: 1100, step: 1}
+  seed: {start: 1, stop: 101, step: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        (
+            [{"input_size": {"gt": 1500 + i}} for i in range(1700)],
+            "7: exclude: 1,700 conditions ask 5,100,000 times for a value of an axis",
+        ),
+        (
+            [{"input_size": i, "batch_size": i, "seed": i} for i in range(1, 102)],
+            "7: exclude: tell 1,050,804 kinds of combinations apart, at most 1,000,000",
+        ),
+    ],
+)
+def test_conditions_that_would_take_minutes_are_refused(
+    tmp_path: Path, rules: list[dict[str, object]], wanted: str
+) -> None:
+    """The message says what to do: nobody writes so many by hand."""
+    complaint = _complaint(tmp_path, AXES + f"exclude: {json.dumps(rules)}\n")
+    assert complaint.startswith(wanted)
+    assert complaint.endswith("join conditions, or split the sweep")
 
 
 @pytest.mark.parametrize(("value", "other"), [("11", "12"), ("0:10", "0:20"), ("a", "b")])

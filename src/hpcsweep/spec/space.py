@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import compress, product
+from math import prod
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -219,6 +220,11 @@ class Grid:
     def count(self) -> int:
         """The number of combinations that are kept."""
         return self.number(0, NO_CONDITION)
+
+    @property
+    def most_kinds(self) -> int:
+        """The most kinds of combinations that conditions tell apart: `count` may look at each."""
+        return prod(len(dim.kinds) for dim in self.dims)
 
     def number(self, depth: int, masks: Masks) -> int:
         """Return how many combinations go on from rows of these masks, one of `depth` dimensions.

@@ -31,6 +31,10 @@ Loc = tuple[str | int, ...]
 # What goes through all points, as `show` does, takes a minute for so many. Nobody measures them all
 # (see `MOST_POINTS` in `expansion`), but a sample may be taken of them.
 MAX_POINTS: Final = 10_000_000
+# Counting takes some seconds with so many looks at values, or kinds of combinations: without a limit
+# 17 conditions on 34 axes of two values took 27 s.
+MAX_ASKED: Final = 5_000_000
+MAX_KINDS: Final = 1_000_000
 _SHOWN: Final = 12  # values of an axis in a complaint: a line or two
 _SIDES: Final = ("input_size", "input_width")  # of an image
 
@@ -233,11 +237,28 @@ class Reader:
                 self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
                 return
 
+    def _grid(self) -> Grid:
+        """Return the grid; refuse conditions with which counting would take minutes."""
+        space = self.space
+        conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+        sizes = {name: sum(map(len, space.sources(name))) for name in space.names()}
+        asked = sum(sizes[name] for condition in conditions for name in condition)
+        many = ("exclude",) if len(space.excludes) >= len(space.whens) else ("when",)
+        remedy = "join conditions, or split the sweep"
+        if asked > MAX_ASKED:
+            text = f"{len(conditions):,} conditions ask {asked:,} times for a value of an axis"
+            raise self.doc.complaint(many, f"{text}, at most {MAX_ASKED:,}; {remedy}")
+        grid = grid_of(space)
+        if grid.most_kinds > MAX_KINDS:
+            text = f"tell {grid.most_kinds:,} kinds of combinations apart, at most {MAX_KINDS:,}"
+            raise self.doc.complaint(many, f"{text}; {remedy}")
+        return grid
+
     def _check_together(self) -> None:
         names = self.space.names()
         if names and "model" not in names and self.file.workload != COMMAND.name:
             raise self.doc.complaint(("axes",), "`model` is missing, needs a list of models")
-        grid = grid_of(self.space)
+        grid = self._grid()
         if not grid.count and not self.include:
             why = "every combination is excluded" if names else "has no axes"
             raise self.doc.complaint(("axes",), f"an empty sweep: {why}")
