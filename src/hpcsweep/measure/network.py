@@ -206,9 +206,8 @@ def choose_algorithms(
         AlgorithmError: a call cannot, and the policy is `error`.
         UsageError: a pattern of a map matches no convolution.
     """
-    for pattern, hint in idle_patterns(
-        algorithm, convolution_names(shapes)
-    ).items():  # nothing would measure it
+    idle = idle_patterns(algorithm, convolution_names(shapes))
+    for pattern, hint in idle.items():  # nothing would measure it
         why = f"matches no convolution of the network{hint}"
         raise UsageError(f"algorithm: pattern '{pattern}' {why}")
     swap.restore(model)

@@ -111,10 +111,7 @@ def import_all() -> None:
     # ruff: noqa: F401, PLC0415 - all of it is slow
     import torchvision
 
-    from hpcsweep.measure.machine import drivers, fit, rig
-    from hpcsweep.measure.measure_point import PointBench
-    from hpcsweep.measure.workloads.inference import Inference
-    from hpcsweep.measure.workloads.training import Training
+    from hpcsweep.measure import measure_point  # with the workloads, the checks and the rig
 
 
 def _work(fd: int, forked: Mapping[str, int]) -> int:
