@@ -31,8 +31,8 @@ Loc = tuple[str | int, ...]
 # What goes through all points, as `show` does, takes a minute for so many. Nobody measures them all
 # (see `MOST_POINTS` in `expansion`), but a sample may be taken of them.
 MAX_POINTS: Final = 10_000_000
-# Counting takes some seconds with so many looks at values, or kinds of combinations: without a limit
-# 17 conditions on 34 axes of two values took 27 s.
+# Counting takes some seconds with so many looks at values, or kinds of combinations. Without a
+# limit, 17 conditions on 34 axes of two values took 27 s.
 MAX_ASKED: Final = 5_000_000
 MAX_KINDS: Final = 1_000_000
 _SHOWN: Final = 12  # values of an axis in a complaint: a line or two

@@ -50,7 +50,7 @@ def test_steps_need_more_points_or_are_told():
     plan = run.go()
     assert plan.judged[0].width.total > 1.1
     assert set(plan.why.values()) == {Why.STUCK}
-    assert len(run.rows) > 14  # those of the first round
+    assert len(run.rows) >= 20  # those of two rounds, at least
 
 
 def test_what_is_missing_of_a_round_comes_before_anything_new():
