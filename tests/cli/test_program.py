@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcsweep.cluster.slurm import call
+
 if TYPE_CHECKING:
     from localruns import Desk
 
@@ -31,5 +33,6 @@ def test_help_on_a_command_and_on_none(desk: Desk) -> None:
     """The same as with --help; an unknown topic gets the nearest."""
     assert desk.run("help", "submit").stdout == desk.run("submit", "--help").stdout
     assert desk.run("help").stdout == desk.run("--help").stdout
+    assert f"[default: ({call.TIMEOUT:g})" in desk.run("--help").stdout
     refused = desk.run("help", "word")
     assert (refused.returncode, "did you mean 'words'?" in refused.stderr) == (2, True)

@@ -52,6 +52,8 @@ WORDS: Final = {
     "held out": "What `predict --check` leaves out of the learning, to predict it, and to "
     "compare that with what was measured.",
 }
+_SECONDS: Final = click.IntRange(1, 3600)  # nobody waits for more than an hour
+_SECONDS.name = "whole number"  # as click's complaints name it
 _AGAIN_SECONDS: Final = 0.01  # by then a callback is over; nobody notices it
 
 
@@ -229,11 +231,18 @@ class _Program(click.Group):
     default=lookup.results_folder,
     show_default="results",
 )
+@option(
+    "--slurm-timeout S",
+    "Seconds that Slurm may take to answer a question, such as squeue's or sacct's.",
+    type=_SECONDS,
+    show_default="10",
+)
 @flag("-q --quiet", "Print answers and errors only: no progress.")
 @click.pass_context
 def main(
     ctx: click.Context,
     results: Path,
+    slurm_timeout: int | None,
     *,
     debug: bool,  # noqa: ARG001 - see run
     quiet: bool,
@@ -249,6 +258,10 @@ def main(
     wrong = ctx.meta.get(settings.WRONG)
     if wrong:
         raise wrong
+    if slurm_timeout:
+        from hpcsweep.cluster.slurm import call
+
+        ctx.with_resource(call.waiting(slurm_timeout))
     ctx.obj = results
 
 

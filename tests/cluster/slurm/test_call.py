@@ -80,7 +80,9 @@ def test_a_program_that_hangs_is_ended(
     said = "echo 'squeue: error: the moon is full, retrying' >&2"  # it may be the reason
     program("squeue", f"{said}; echo $$ > {tmp_path}/pid; touch {tmp_path}/begun; exec sleep 600")
     seconds, answer = given_time(_queue(monkeypatch), (tmp_path / "begun").exists)
-    assert str(answer) == f"squeue: no answer within {seconds:g} s; the moon is full, retrying"
+    longer = f"`slurm_timeout = {6 * seconds:g}` in hpcsweep.toml waits longer"
+    told = f"squeue: no answer within {seconds:g} s ({longer}); the moon is full, retrying"
+    assert str(answer) == told
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 

@@ -1,6 +1,7 @@
 """Runs one Slurm program in bounded time, without a shell; a missing answer is a `CouldNotAsk`.
 
-A slurmctld that is down blocks its clients for about 19 seconds each; our time limit is shorter.
+A slurmctld that is down blocks its clients for about 19 seconds each; our time limit is shorter,
+unless `--slurm-timeout` says more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -24,8 +26,10 @@ from hpcsweep.environment import outside_a_job
 from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)
-# Seconds for a question: more than a busy slurmctld takes, and less than those 19.
+# Seconds for a question: more than most busy slurmctlds take, and less than those 19.
 TIMEOUT = 10.0
+# A message names so many times the seconds that were too few.
+_LONGER: Final = 6
 # Characters of a program's message: its last line, which a site's wrapper may make a page.
 _SHOWN: Final = 500
 # Digits of the longest number that is plausible: Slurm's have 64 bits, which hold all of these.
@@ -103,6 +107,18 @@ class ProgramOutput:
     err: str
 
 
+@contextmanager
+def waiting(seconds: float) -> Iterator[None]:
+    """Give each question so many seconds while the block runs."""
+    global TIMEOUT  # noqa: PLW0603 - of the process, as its messages are
+    before = TIMEOUT
+    TIMEOUT = seconds
+    try:
+        yield
+    finally:
+        TIMEOUT = before
+
+
 # Where a client finds no configuration it fails at once, or looks for it again and again.
 NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
@@ -158,7 +174,8 @@ def cause(program: str, reply: ProgramOutput) -> CouldNotAsk:
         return CouldNotAsk(program, NO_CONF)
     if reply.code is None:
         message = _message(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, f"no answer within {TIMEOUT:g} s; {message}")
+        longer = f"`slurm_timeout = {_LONGER * TIMEOUT:g}` in hpcsweep.toml waits longer"
+        return CouldNotAsk(program, f"no answer within {TIMEOUT:g} s ({longer}); {message}")
     message = _message(program, reply) or f"exit code {reply.code}"
     if reply.code == 0 and not reply.err.strip():
         message = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"

@@ -209,9 +209,12 @@ class SlurmAnswer:
     client: slurm.Client = _UNKNOWN_CLIENT  # who asked, and which cluster
 
     @property
-    def mute(self) -> bool:
-        """Whether squeue gave no answer."""
-        return any(why.program == "squeue" for why in self.unanswered)
+    def mute(self) -> slurm.CouldNotAsk | None:
+        """Why squeue gave no answer; None where it did."""
+        for why in self.unanswered:
+            if why.program == "squeue":
+                return why
+        return None
 
     def live_chunks_of(self, submission: SubmissionDir) -> set[int]:
         """Return the chunks of a submission that may still write rows, by its journal of now."""
@@ -258,7 +261,7 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
     task = journal.task_of[chunk]
     if answer.mute:
-        return Liveness(live=True, why="squeue could not be asked")
+        return Liveness(live=True, why=str(answer.mute))
     job = answer.tasks.get(task) or answer.tasks.get((task[0], None))
     is_revoked = job is not None and job.state.name == _ELSEWHERE
     owned = job is not None and journal.owns(job)

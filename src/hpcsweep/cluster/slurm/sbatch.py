@@ -166,7 +166,7 @@ def _message(printed: str) -> str:
 
 
 # Seconds for an answer: at MaxJobCount sbatch retries for minutes, and a person waits.
-SUBMIT_S: Final = 60.0
+_SUBMIT_S: Final = 60.0
 # Characters of an answer without a job id, as of a site's greeting.
 _SHOWN: Final = 300
 
@@ -176,7 +176,7 @@ def submit(
     *,
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
-    timeout: float = SUBMIT_S,
+    timeout: float | None = None,
 ) -> JobId:
     """Submit a script with its arguments and return the id of the job or array.
 
@@ -185,7 +185,10 @@ def submit(
         Rejected: Slurm refuses the script.
         LimitReached: no more jobs now; raised at once, or after `timeout` if sbatch retries.
         Unanswered: no answer within `timeout`, or one that says neither yes nor no.
+
+    `timeout` is a minute, or the time for a question where that is longer.
     """
+    timeout = timeout or max(_SUBMIT_S, call.TIMEOUT)
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
     reply = call.run(command, timeout)
     if isinstance(reply, CouldNotAsk):
