@@ -137,7 +137,7 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
         text = f"{submission.path}: {found.pop()!r} in a path has a meaning to submitit and Slurm"
         raise UsageError(f"{text}; rename the folder, or choose another with --results")
     try:
-        return submitit.AutoExecutor(
+        executor = submitit.AutoExecutor(
             submission.submitit,
             cluster="slurm",
             slurm_max_num_timeout=RESTARTS,
@@ -145,6 +145,9 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
         )
     except RuntimeError as error:  # it looks for srun
         raise MissingDependency(f"submitit: {error}") from error
+    # submitit's own default, `submitit`, is no wckey of a site: one that enforces them refuses it
+    executor._executor.parameters["wckey"] = None  # noqa: SLF001 - AutoExecutor takes None for no word
+    return executor
 
 
 def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict[str, Any]:
