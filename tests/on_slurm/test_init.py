@@ -81,7 +81,10 @@ def test_a_node_without_the_environment_is_told_by_the_line_that_failed(cluster:
     done = desk.run("doctor", "--cluster", "mine.yaml", "--on-node")
     assert done.returncode == Refused.exit_code
     assert "this setup line failed: . /nowhere/bin/activate" in done.stdout
-    assert "-> correct `modules`, `conda`, `venv`, `setup` or `python` in mine.yaml" in done.stdout
+    assert (
+        "-> correct `init`, `modules`, `conda`, `venv`, `setup` or `python` in mine.yaml"
+        in done.stdout
+    )
 
 
 def test_a_node_that_has_everything_is_fit(cluster: Lab, desk: Desk):

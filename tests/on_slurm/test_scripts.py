@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,11 @@ for word in "$@"; do case $word in --output=*) report=${word#--output=} ;; esac;
 while [ "$1" != bash ]; do shift; done
 "$@"
 echo report >"${report//%%/%}"
+"""
+# What a login shell of the site would have read; `conda` answers as conda's own function does.
+INIT = """\
+module() { [ "$1" = load ] && LOADED=$2; }
+conda() { case $1 in shell.bash) echo : ;; activate) [ -n "$LOADED" ] && ACTIVE=$2 ;; esac; }
 """
 
 
@@ -124,6 +130,32 @@ def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_pa
     assert (submission.shards / "0.0.nsys-rep").read_text() == "report\n"
     assert "12/12 profiled" in log(submission)
     assert list(tmp_path.rglob("pwned")) == []
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_init_comes_before_modules_and_the_nodes_conda_is_taken(
+    cluster: Lab, tmp_path: Path, launcher: str
+):
+    """CONDA_EXE of the submitting shell is not on the node; without `init` the log names it."""
+    desk = furnished(
+        tmp_path / "it's a desk",
+        SPEC.replace("200", "0"),
+        f"launcher: {launcher}\nmodules: [cuda/12.4]\nconda: deep\n"
+        "setup: ['[ $LOADED+$ACTIVE = cuda/12.4+deep ]']\n",
+    )
+    (desk.folder / "init.sh").write_text(INIT)
+    submitted(cluster, desk, 0)
+    wait_for_the_end(cluster)
+    said = desk.run("logs", "s").stdout
+    assert "this setup line failed: module load cuda/12.4; the shell on " in said
+    assert "let `init` in the profile source what defines it" in said
+    own = f". {shlex.quote(str(desk.folder / 'init.sh'))}"
+    profile = desk.folder / "cluster_profiles/v100.yaml"
+    profile.write_text(f"{profile.read_text()}init: [{json.dumps(own)}]\n")
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", CONDA_EXE="/opt/login/conda")
+    assert done.returncode == 0, done.stderr
+    wait_for_the_end(cluster)
+    assert len(desk.rows("s")) == 12, desk.run("logs", "s").stdout
 
 
 @pytest.mark.slow

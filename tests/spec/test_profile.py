@@ -298,7 +298,7 @@ def test_a_parent_whose_name_no_file_can_have_is_refused(tmp_path: Path) -> None
     "line",
     [
         "python: /no/such/python", "python: python0.1", "venv: ./gone", "conda: other",
-        "modules: [cuda]", "setup: [export A=1]",
+        "init: [. /etc/profile]", "modules: [cuda]", "setup: [export A=1]",
     ],
 )  # fmt: skip
 def test_a_local_run_refuses_an_environment_that_it_would_not_use(tmp_path: Path, line: str):

@@ -159,13 +159,15 @@ esac
 """
 
 
-@pytest.mark.parametrize("where", ["on PATH", "in CONDA_EXE"])
+@pytest.mark.parametrize("where", ["on PATH", "on PATH, not at CONDA_EXE", "in CONDA_EXE"])
 def test_a_conda_environment_is_activated(node: Node, where: str):
     """By conda's own hook, with an activation that `set -u` would end."""
     environment_at(node.desk.folder / "envs" / "deep learning")
     env = {"ENVIRONMENTS": str(node.desk.folder / "envs")}
-    if where == "on PATH":
+    if where.startswith("on PATH"):
         node.program("conda", HOOK)
+        if "CONDA_EXE" in where:  # that of the login node
+            env["CONDA_EXE"] = "/opt/login/conda"
     else:
         env["CONDA_EXE"] = str(node.program("conda-of-the-site", HOOK))
     submission = node.submission("conda: deep learning\nsetup: ['command -v python']\n")
@@ -198,9 +200,11 @@ def test_modules_are_loaded_in_order(node: Node):
         ("setup: ['true', 'no_such_tool --x', 'touch late']", "failed: no_such_tool --x"),
         ("setup: ['exit 0', 'touch late']", "failed: exit 0"),
         ("setup: ['. /no/such/file', 'touch late']", "failed: . /no/such/file"),
-        ("modules: [cuda]\nsetup: ['touch late']", "failed: module load cuda"),
+        ("init: [./no_such_file]\nmodules: [cuda]", "failed: ./no_such_file"),
+        ("modules: [cuda]\nsetup: ['touch late']", "has no `module`: let `init` in the profile"),
+        ("setup: [ml cuda, 'touch late']", "has no `ml`: let `init` in the profile source what"),
         ("modules: [missing]\nsetup: ['touch late']", "failed: module load missing"),
-        ("conda: x\nsetup: ['touch late']", "failed: hook="),
+        ("conda: x\nsetup: ['touch late']", "has no `conda`: let `init` in the profile source"),
         ("venv: nowhere\nsetup: ['touch late']", "nowhere/bin/activate"),
         ("python: /no/such/python", "/no/such/python on "),
         ("python: /bin/true\nwrapper: nsys", "nsys is not on PATH on "),

@@ -276,7 +276,8 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     lines = [trouble] if trouble else []
     lines += logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)
     if not row:
-        lines.append(f"-> correct `modules`, `conda`, `venv`, `setup` or `python` in {chosen.path}")
+        keys = "`init`, `modules`, `conda`, `venv`, `setup` or `python`"
+        lines.append(f"-> correct {keys} in {chosen.path}")
     return row.get("status") in WELL, lines
 
 

@@ -122,6 +122,10 @@ class ProfileFile(Shape):
     sbatch_options: list[Annotated[Line, AfterValidator(_option)]] = entry(
         "more options of sbatch, passed on unchanged", default=[]
     )
+    init: list[Line] = entry(
+        "lines to run before `modules`, such as the script that defines `module`; as `setup`",
+        default=[],
+    )
     modules: list[Line] = entry("modules to load with `module load`, before `setup`", default=[])
     setup: list[Line] = entry(
         "lines to run before the worker; the first that fails ends the job", default=[]
@@ -180,7 +184,7 @@ class Profile(ProfileFile):
     @property
     def own_python(self) -> bool:
         """Whether its jobs use another Python or other modules than this process."""
-        own = self.conda, self.venv, self.python, self.modules, self.setup
+        own = self.conda, self.venv, self.python, self.init, self.modules, self.setup
         return self.in_slurm and (any(own) or "PYTHONPATH" in self.env)
 
     @property
@@ -284,9 +288,10 @@ def _other_python(profile: Profile) -> str:
         return "venv"
     if profile.conda and profile.conda not in {sys.prefix, os.getenv("CONDA_DEFAULT_ENV")}:
         return "conda"
-    if profile.modules:
-        return "modules"
-    return "setup" if profile.setup else ""
+    for key in ("init", "modules", "setup"):
+        if getattr(profile, key):
+            return key
+    return ""
 
 
 def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -226,9 +226,11 @@ class SubmissionDir:
 
     def job_output(self, job: int, task: int) -> Path:
         """Return the output of a Slurm job, the only log where no worker started."""
-        # as the template `job.sbatch` names it; the other one is submitit's
+        # as the template `job.sbatch` names it; the others are submitit's, of several chunks or one
         own = self.logs / f"slurm-{job}_{task}.out"
-        return own if own.exists() else self.submitit / f"{job}_{task}_0_log.out"
+        of_many = self.submitit / f"{job}_{task}_0_log.out"
+        of_one = self.submitit / f"{job}_0_log.out"
+        return next((path for path in (of_many, of_one) if path.exists()), own)
 
     def attempts(self, chunk: int) -> list[ShardPath]:
         """Return the shards of a chunk, the first attempt first."""

@@ -40,6 +40,7 @@ qos: long
 array_throttle: 2
 signal_lead: 300
 sbatch_options: [--exclusive, "--mail-type=END,FAIL", --comment="night shift"]
+init: ["source /etc/profile"]
 modules: [cuda/12.4, gcc]
 setup: ["source /etc/site.sh", "ulimit -c 0"]
 env: {OMP_NUM_THREADS: 8, WORDS: a b}

@@ -195,11 +195,13 @@ def _output(submission: SubmissionDir) -> str:
 
 
 def _setup(profile: Profile) -> list[str]:
-    lines = [f"module load {quote(name)}" for name in profile.modules]
+    lines = [*profile.init, *(f"module load {quote(name)}" for name in profile.modules)]
     if profile.conda:
-        # An activated conda exports CONDA_EXE; otherwise conda must be on PATH.
+        # An activated conda exports CONDA_EXE, also that of the submitting shell, which a node need
+        # not have; otherwise `conda` must be on PATH, or be a function, by `init` or `modules`.
         lines += [
-            'hook=$("${CONDA_EXE:-conda}" shell.bash hook) && eval "$hook"',
+            '[ -x "${CONDA_EXE:-}" ] || CONDA_EXE=conda',
+            'hook=$("$CONDA_EXE" shell.bash hook) && eval "$hook"',
             f"conda activate {quote(profile.conda)}",
         ]
     if profile.venv:
