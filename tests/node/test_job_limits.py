@@ -176,6 +176,59 @@ def test_a_point_that_is_cut_short_by_the_deadline_gets_a_job_of_its_own(desk):
     assert statuses(submission) == [["ok", "ok"], ["timeout"], ["ok"] * 3]
 
 
+def shortened(submission: SubmissionDir, **times: float) -> None:
+    """Let the jobs of a submission have asked for less than the profile's time."""
+    in_short_jobs(submission, **times)
+    manifest = submission.read_manifest()
+    run = replace(manifest.run, shortened=True)
+    submission.write_manifest(replace(manifest, run=run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", [1, 2])
+def test_a_point_that_a_shortened_job_does_not_hold_is_no_timeout(desk, hangs):
+    """Its job ends for good, so that the next submission asks for more; before, rows are kept."""
+    text = HANGS_FIRST.replace("input_size: 1}", f"input_size: {hangs}}}")
+    submission = in_order_of_sizes(prepared(desk, text))
+    shortened(submission, kill_wait=0.5)
+    codes = []
+    for _ in range(hangs):
+        job = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 5))
+        _, errors = job.communicate(timeout=30)
+        codes.append(job.returncode)
+    assert codes == [EXIT_REQUEUE] * (hangs - 1) + [Incomplete.exit_code]
+    assert statuses(submission) == [["ok"] * (hangs - 1), []][-hangs:]
+    last = record.read_record(submission.attempts(0)[-1])
+    assert last is not None
+    assert last.reason.endswith(record.TOO_SHORT)
+    assert "which is all that a shortened job of profile 'local' has for it; submit again" in errors
+
+
+def test_a_shortened_job_without_time_for_a_point_is_not_requeued(desk):
+    """It would have the same time again."""
+    submission = prepared(desk, SLOW)
+    shortened(submission, kill_wait=0)
+    job = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() - 1))
+    _, errors = job.communicate(timeout=30)
+    assert (job.returncode, record.TOO_SHORT in errors) == (Incomplete.exit_code, True)
+
+
+def test_no_point_is_given_up_where_two_shortened_jobs_did_not_finish_it(desk):
+    """Slurm's limit was shorter than the deadline says, as after `scontrol update`."""
+    submission = in_order_of_sizes(prepared(desk, HANGS_FIRST))
+    shortened(submission, kill_wait=0.1)
+    codes = []
+    for job in range(3):
+        stopped = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 1800))
+        if job < 2:
+            wait_for_a_worker(submission, job)
+            stopped.send_signal(signal.SIGUSR1)
+        stopped.communicate(timeout=30)
+        codes.append(stopped.returncode)
+    assert codes == [EXIT_REQUEUE, EXIT_REQUEUE, Incomplete.exit_code]
+    assert ids(submission) == []
+
+
 @pytest.mark.parametrize("text", ["abc", "nan"])
 def test_a_deadline_that_is_no_time_is_told(desk, monkeypatch, text):
     """One line says which variable to unset."""

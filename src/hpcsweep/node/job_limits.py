@@ -276,7 +276,7 @@ class JobTime:
 
     def taken(self, since: float) -> float:
         """Return the seconds that a point had since a moment, without the start of its worker."""
-        return time.time() - max(since, self.worker_ready_at)
+        return max(time.time() - max(since, self.worker_ready_at), 0.0)
 
     def cut(self, *, warned: bool) -> float:
         """Return from when on a point that has no result was cut short by the job's end.

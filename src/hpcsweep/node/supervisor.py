@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
     from hpcsweep.store.folders import ShardPath, SubmissionDir
 
+_MORE_TIME: Final = "give the profile more `time`"
 _DEADLY: Final = "two attempts in a row died or were stopped while they measured it; see their logs"
 # What a pause spoils: a time, and a limit that was reached
 _TIMED: Final = frozenset({PointStatus.OK, PointStatus.TIMEOUT})
@@ -183,6 +184,8 @@ class Attempt:
             self._reports.say(f"{count(again, 'point')} left to another submission")
         points = job_limits.sorted_by_worker(points)
         if points and job_limits.first_is_deadly(attempts, self._shard):
+            if self._manifest.run.shortened:
+                raise self._too_short(points[0], "two attempts in a row ended at it")
             self._deadly = points[0]
         left = count(len(points), "point")
         self._reports.say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
@@ -228,19 +231,25 @@ class Attempt:
         self._reports.begins(f"{at + 1}/{total} begins {label} {point.point_id}", label)
 
     def _fits(self, point: Point) -> bool:
-        """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
+        """Say whether a point fits the time left; `Incomplete` if no job like this one fits it."""
         if self._time.fits():
             return True
         left = self._time.seconds_left
         need = self._time.seconds_needed
-        if not self._time.rows and self._shard.attempt:
-            raise Incomplete(
-                f"{self._label(point) or point.point_id}: needs about {need:.0f} s, and a fresh "
-                f"job of profile '{self._manifest.profile}' has only {max(left, 0):.0f} s; give "
-                "the profile more `time`"
-            )
+        if not self._time.rows and (self._shard.attempt or self._manifest.run.shortened):
+            has = f"a fresh {self._kind_of_job} has only {max(left, 0):.0f} s"
+            raise self._too_short(point, f"needs about {need:.0f} s, and {has}")
         self._stop.because(f"{left:.0f} s left, the next point needs {need:.0f}")
         return False
+
+    @property
+    def _kind_of_job(self) -> str:
+        shortened = "shortened " if self._manifest.run.shortened else ""
+        return f"{shortened}job of profile '{self._manifest.profile}'"
+
+    def _too_short(self, point: Point, why: str) -> Incomplete:
+        remedy = attempt.TOO_SHORT if self._manifest.run.shortened else _MORE_TIME
+        return Incomplete(f"{self._label(point) or point.point_id}: {why}; {remedy}")
 
     def _skip(self, point: Point) -> Outcome | None:
         """Return the outcome of a point that is not tried: deadly, or too large; else None."""
@@ -288,7 +297,8 @@ class Attempt:
     def _outcome_of(self, point: Point) -> Outcome | None:
         """Measure a point within the time that is left; None if another job should try it.
 
-        A point that had a whole job without a result is not tried again.
+        A point that had a whole job without a result is not tried again, unless that job asked for
+        less than the profile's time: then `Incomplete`, and the next submission asks for all of it.
         """
         limit = self._manifest.run.point_timeout * int(point.axes.get("epochs") or 1)
         began = time.time()
@@ -299,13 +309,15 @@ class Attempt:
         if done or self._stop.orphaned or time.time() < cut:
             return outcome
         # it had no job for itself if others had rows, or a worker took half of the time to start
-        if self._time.rows or took < (cut - self._time.began) / 2:
+        shortened = self._manifest.run.shortened
+        had_no_job = self._time.rows or (not shortened and took < (cut - self._time.began) / 2)
+        if had_no_job:
             self._stop.because(job_limits.TIME_IS_UP)
             return None
-        why = (
-            f"no result within {took:.0f} s, which is all that a job of profile "
-            f"'{self._manifest.profile}' has for it; give the profile more `time`"
-        )
+        why = f"no result within {took:.0f} s, which is all that a {self._kind_of_job} has for it"
+        if shortened:
+            raise self._too_short(point, why)
+        why = f"{why}; {_MORE_TIME}"
         return self._care.with_times(point, why) or Outcome(status=PointStatus.TIMEOUT, reason=why)
 
     def _is_fenced(self) -> bool:

@@ -111,6 +111,13 @@ class ProfileFile(Shape):
     constraint: Line | None = entry("sbatch --constraint")
     gres: Line | None = entry("sbatch --gres")
     time: _Time | None = entry(f"sbatch --time: {numerals.TIME_FORMS}")
+    # On shared cores sweeps took up to 1.7 times their estimate; a slow node, or a size far from
+    # those that were measured, may add to that. What is cut short costs another job.
+    time_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = entry(
+        "where measured rows of the same kind tell how long a chunk takes, jobs ask for so many "
+        "times that and for their start and end, at most for `time`; null: always for `time`",
+        default=3.0,
+    )
     mem: _Memory | None = entry(f"sbatch --mem: {numerals.MEMORY_FORMS}")
     cpus_per_task: Count | None = entry("sbatch --cpus-per-task")
     nodes: Count = entry("sbatch --nodes", default=1)
@@ -188,14 +195,15 @@ class Profile(ProfileFile):
         return self.in_slurm and (any(own) or "PYTHONPATH" in self.env)
 
     @property
+    def time_options(self) -> list[str]:
+        """Time limits that `sbatch_options` set, which override `time`."""
+        options = map(sbatch_option, self.sbatch_options)
+        return [value for name, value in options if name in _LIMIT]
+
+    @property
     def time_limit(self) -> str | None:
-        """Time limit of its jobs, as sbatch takes it: `sbatch_options` override `time`."""
-        limit = self.time
-        for option in self.sbatch_options:
-            name, value = sbatch_option(option)
-            if name in _LIMIT:
-                limit = value  # sbatch takes the last one
-        return limit
+        """Time limit of its jobs, as sbatch takes it: the last one."""
+        return self.time_options[-1] if self.time_options else self.time
 
     @property
     def time_seconds(self) -> int | None:

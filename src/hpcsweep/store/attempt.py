@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _BEAT_SECONDS: Final = 20.0  # several signs of life fit into the silence that ends an attempt
 _SILENT_SECONDS: Final = 120.0  # NFS may show a change a minute late
 LEFT_TO_OTHERS: Final = "its points were left to another submission"  # a record's `reason`
+# ends the `reason` of an attempt whose job was too short for a point by the estimate's fault
+TOO_SHORT: Final = "submit again: the next job asks for the profile's whole `time`"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ class RunSettings:
     point_timeout: float = 600.0  # seconds, for each epoch of a training
     kill_wait: float = 20.0  # seconds between the scheduler's SIGTERM and its SIGKILL
     signal_lead: float = 120.0  # seconds between the signal to finish and the end of the job
+    shortened: bool = False  # its jobs ask for less than the profile's time, by the estimate
     workers: int = 1
     search_path: tuple[str, ...] = ()  # absolute folders in which the sweep's files are searched
     skip_dominated: bool = False

@@ -30,6 +30,7 @@ from hpcsweep.text import count, tally
 if TYPE_CHECKING:
     from hpcsweep.cluster.slurm.bad_nodes import BadNode
     from hpcsweep.cluster.slurm.journal import SlurmAnswer
+    from hpcsweep.spec.profile import Profile
 
 LIVE: Final = "queued or running"  # in `SettledPoints.settled`: points of another submission
 
@@ -41,6 +42,14 @@ class SettledPoints:
     settled: Counter[str] = field(default_factory=Counter)  # points by status, or `LIVE`
     holders: set[str] = field(default_factory=set)  # the submissions that hold the live ones
     too_large: list[dict[str, Any]] = field(default_factory=list)  # axes that ran out of memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedTime:
+    """The time limit that jobs ask for (empty: the profile's), and why, for a person."""
+
+    limit: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +75,17 @@ class Submit:
     round: int = 0  # its place among the submissions of the sweep
     points: int = 0
     chunk_seconds: Sequence[float] = ()  # what the estimate gives each chunk
+    time: AskedTime = AskedTime()
     # `write`
     is_written: bool = False
+
+    @property
+    def profile(self) -> Profile:
+        """The profile with the time limit that its jobs ask for."""
+        profile = self.request.profile
+        if not self.time.limit:
+            return profile
+        return profile.model_copy(update={"time": self.time.limit})
 
     @property
     def submission(self) -> SubmissionDir:

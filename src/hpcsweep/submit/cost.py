@@ -55,6 +55,7 @@ class Cost:
             "gpu_hours": gpu_hours,
             "share_from_rows": rests_on[EstimateBasis.MEASURED] / (job.points or 1),
             "rests_on": {str(basis): number for basis, number in rests_on.items()},
+            "time_limit": job.profile.time_limit if request.profile.in_slurm else None,
         }
 
     def text(self) -> str:
@@ -71,7 +72,10 @@ class Cost:
             return head
         about = duration(job.seconds) if job.estimates.is_known else "nobody knows how long"
         expected = f"expected: {about} on {request.device}"
-        return "\n".join([head, expected, f"  {job.estimates.basis()}"])
+        lines = [head, expected, f"  {job.estimates.basis()}"]
+        if job.time.why:
+            lines.append(f"  {job.time.why}")
+        return "\n".join(lines)
 
 
 def cost_of(results: Path, request: Request) -> Cost:

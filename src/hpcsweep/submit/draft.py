@@ -38,6 +38,7 @@ from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, runs
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.manifest import Manifest, RunSettings, masked
+from hpcsweep.submit import job_time
 from hpcsweep.submit.comparison import SettledPoints, unmeasured
 from hpcsweep.submit.estimate import Estimates, estimator
 from hpcsweep.submit.request import names_on
@@ -86,7 +87,7 @@ def pack(job: Submit) -> Submit:
     except BaseException:
         discard(submission)
         raise
-    return replace(
+    job = replace(
         job,
         left_out=left_out,
         estimates=estimates,
@@ -95,6 +96,7 @@ def pack(job: Submit) -> Submit:
         points=points,
         chunk_seconds=chunk_seconds,
     )
+    return replace(job, time=job_time.asked(job))
 
 
 def chunks(request: Request, blocks: Iterable[Block], estimates: Estimates) -> Iterable[Chunk]:
@@ -353,7 +355,7 @@ def _manifest(job: Submit) -> Manifest:
         maps=dict(sweep.maps),
         templates=lookup.own_templates(),
         run=settings,
-        profile_fields=masked({**fields_of_profile, "time": profile.time_limit}),
+        profile_fields=masked({**fields_of_profile, "time": job.profile.time_limit}),
         chunks=len(job.chunk_seconds),
         points=job.points,
         seconds=round(job.seconds, 3),  # a millisecond is less than any estimate is worth
@@ -370,6 +372,7 @@ def _settings(job: Submit) -> RunSettings:
         point_timeout=request.sweep.point_timeout,
         kill_wait=profile.kill_wait,
         signal_lead=profile.signal_lead,
+        shortened=bool(job.time.limit),
         workers=request.workers,
         search_path=request.search_path,
         skip_dominated=request.options.skip_dominated,

@@ -49,7 +49,7 @@ def tell_cost(job: Submit) -> Submit:
 
 def show(job: Submit) -> Submit:
     """Show the job script of a draft beside its other files, and ask Slurm about it."""
-    profile = job.request.profile
+    profile = job.profile
     if not job.new or not profile.in_slurm:
         return job
     kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))

@@ -188,8 +188,10 @@ def send(job: Submit) -> Submit:
     queue.fence_off_lost_attempts(job.sweep_dir, job.answer)  # those that began meanwhile
     _tell_device(job.request)
     draft.tell_templates(job.new)
-    ids = queue.send(job.new, job.request.profile, job.bad_nodes)
+    ids = queue.send(job.new, job.profile, job.bad_nodes)
     messages.progress(job.headline)
+    if job.time.why:
+        messages.progress(job.time.why)
     sent = f"{count(len(job.chunk_seconds), 'chunk')} queued as {', '.join(ids)}"
     messages.progress(f"{sent}; you can log out")
     return job

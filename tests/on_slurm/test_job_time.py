@@ -1,0 +1,113 @@
+"""The time that jobs ask Slurm for: by measured rows, and all of the profile's after a cut."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import resultsfolder
+import timedrows
+from labtools import arrays, wait_for_the_end
+from localruns import Desk
+from timedrows import Law
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcsweep.store.folders import SubmissionDir
+    from lab import Lab
+
+SWEEP = """\
+name: demo
+workload: inference
+axes: {model: ["heldnet:Held"], input_size: [16, 24, 32], algorithm: [gemm]}
+measure: {layers: false, evidence: false, numerics: false}
+"""
+# the largest one waits until the gate is open
+NETWORK = """\
+import time
+from pathlib import Path
+from torch import nn
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        while x.shape[-1] == 32 and not x.is_meta and not Path(__file__).with_name("open").exists():
+            time.sleep(0.05)
+        return self.conv(x)
+"""
+SITE = f"""\
+gpu: cpu
+partition: mi250
+time: "20:00:00"
+mem: 4G
+kill_wait: 1
+python: {json.dumps(sys.executable)}
+env: {{OMP_NUM_THREADS: 1}}
+"""
+# what a job has of a time limit that would take minutes; what asks for all has more
+CUT = 'test "$(squeue -h -j $SLURM_JOB_ID -o %l | head -1)" = 20:00:00 || '
+CUT += "HPCSWEEP_DEADLINE=$(( $(date +%s) + 25 ))"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Give a folder with a sweep of which the smallest size was measured."""
+    (tmp_path / "heldnet.py").write_text(NETWORK)
+    folder = resultsfolder.make(tmp_path, SWEEP)
+    first = [point for point in folder.points if point.axes["input_size"] == 16]
+    before = folder.submit("20260101-000000-cpunode", first, text=SWEEP, rehearsal=False)
+    timedrows.measure(folder, before.id, first, Law())
+    (tmp_path / "cluster_profiles").mkdir()
+    return Desk(tmp_path)
+
+
+def submitted(desk: Desk) -> tuple[SubmissionDir, str]:
+    """Submit what is left; return the submission, and what was said."""
+    done = desk.run("submit", "demo.yaml", "--cluster", "cpunode")
+    assert done.returncode == 0, done.stderr
+    return desk.sweep("demo").submissions()[-1], done.stdout
+
+
+def limit_of(cluster: Lab, submission: SubmissionDir) -> str:
+    """Return the limit of the jobs of a submission, as Slurm knows it."""
+    (sent,) = arrays(submission)
+    told = cluster.run("scontrol", "show", "job", "--oneliner", sent.job_id).stdout
+    return told.split("TimeLimit=")[1].split()[0]
+
+
+@pytest.mark.no_second_try
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_jobs_ask_for_what_rows_tell_and_after_a_cut_for_all(
+    cluster: Lab, desk: Desk, launcher: str
+):
+    """A point that the short limit does not hold is no timeout; in the end each has one row."""
+    profile = desk.folder / "cluster_profiles/cpunode.yaml"
+    profile.write_text(f"{SITE}launcher: {launcher}\nsetup: [{json.dumps(CUT)}]\n")
+    told = desk.run("submit", "demo.yaml", "--cluster", "cpunode", "--dry-run")
+    short = "jobs ask for 00:18:00: "
+    assert short in told.stdout, told.stderr
+    submission, said = submitted(desk)
+    assert short in said
+    assert said.count("the profile allows 20:00:00") == 1
+    assert limit_of(cluster, submission) == "00:18:00"
+    wait_for_the_end(cluster)
+    statuses = Counter(row["status"] for row in desk.rows("demo"))
+    assert statuses.keys() == {"ok"}, [log.read_text() for log in submission.logs.iterdir()]
+    assert statuses["ok"] < 3
+    assert "the next job asks for the profile's whole `time`" in desk.run("status", "demo").stdout
+    (desk.folder / "open").touch()
+    submission, said = submitted(desk)
+    assert "jobs ask for all of the profile's time, 20:00:00: " in said
+    assert limit_of(cluster, submission) == "20:00:00"
+    wait_for_the_end(cluster)
+    rows = desk.rows("demo")
+    assert Counter(row["status"] for row in rows) == {"ok": 3}
+    assert len({row["point_id"] for row in rows}) == 3
