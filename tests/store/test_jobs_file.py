@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENTRIES = [
     Started(process=processes.identity(), at=1.5),
     Ended(ended=2.5),
-    Sending(sending=4, tasks=2, at="2025-01-03T22:20:14+00:00"),
+    Sending(sending=4, tasks=9, per_task=8, at="2025-01-03T22:20:14+00:00"),
     Queued(job_id="12;emerald", first_chunk=4, tasks=2, submitted_at="2025-01-03T22:20:14+00:00"),
     NotSent(not_sent=4, at="2025-01-03T22:20:14+00:00"),
     Cancelled(cancelled="0-2,5", at="2025-01-03T22:20:14+00:00"),

@@ -24,7 +24,7 @@ until [ -e open ]; do
   for pass in pass-*; do
     rm "$pass" 2>/dev/null && exit 0 # each lets one point pass
   done
-  : >"waits-$1"
+  echo "${{CUDA_VISIBLE_DEVICES-}}${{ROCR_VISIBLE_DEVICES-}}" >"waits-$1"
   sleep 0.05
 done
 """
@@ -65,6 +65,10 @@ class Gate:
     def waiting(self) -> list[str]:
         """Return the points that wait, or have waited."""
         return sorted(path.name for path in self._folder.glob("waits-*"))
+
+    def gpus(self) -> list[str]:
+        """Return which GPUs the points that wait, or have waited, were given."""
+        return sorted(path.read_text().strip() for path in self._folder.glob("waits-*"))
 
     def was_told(self) -> bool:
         """Say whether a job was told to stop while one of its points waited."""

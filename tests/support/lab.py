@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 CONFIGURATION = Path(__file__).parent / "slurm"
 NODES = ("v100n1", "l40sn1", "mi250n1")
 DAEMONS = ("slurmctld", "slurmdbd", *NODES)  # that listen on a port
-GPUS_PER_NODE = 2
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 # Below the ephemeral range: no outgoing connection takes a port between choice and use.
 PORTS = range(12_000, 32_000)
@@ -67,6 +66,7 @@ class Options:
     cred_expire: int = 5
     kill_wait: int = 10  # a supervisor that was told to stop ends its point meanwhile
     slurmd_timeout: int = 20
+    gpus_per_node: int = 2
     lines: tuple[str, ...] = ()  # more slurm.conf, e.g. another partition
 
 
@@ -319,12 +319,13 @@ def _write_configuration(folder: Path, options: Options, ports: list[int]) -> No
     (folder / "munge/key").write_bytes(os.urandom(128))
     (folder / "munge/key").chmod(0o600)
     for node in NODES:
-        for gpu in range(GPUS_PER_NODE):
+        for gpu in range(options.gpus_per_node):
             _make_device(folder / f"dev/{node}-gpu{gpu}")
     values: dict[str, object] = {f.name: getattr(options, f.name) for f in fields(options)}
     values |= {f"{name}_port": port for name, port in zip(DAEMONS, ports, strict=True)}
     values |= {
         "dir": folder,
+        "last_gpu": options.gpus_per_node - 1,
         "host": socket.gethostname().split(".")[0],
         "storage": "slurmdbd" if options.accounting else "none",
         "lines": "\n".join([*(ACCOUNTING if options.accounting else []), *options.lines]),

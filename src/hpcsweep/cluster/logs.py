@@ -156,12 +156,17 @@ def _outputs(submission: SubmissionDir) -> dict[int, Path]:
 
 
 def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
-    """Yield what a job printed after its worker's last line, such as Slurm's own messages."""
+    """Yield what a job printed after its workers' last line, such as Slurm's own messages."""
     chunk = log.name.partition(".")[0]
-    output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
+    outputs = _outputs(submission)
+    output = outputs.get(int(chunk)) if chunk.isdecimal() else None
     if output is None or not output.exists():
         return
-    logged = set(_lines(log))
+    logged = set[str]()
+    for shard in submission.sweep_dir.shards_of(submission.id):
+        own_log = submission.log(shard.chunk, shard.attempt)
+        if outputs.get(shard.chunk) == output and own_log.exists():
+            logged.update(_lines(own_log))
     after: list[str] = []
     for line in _lines(output):
         after.append(line)

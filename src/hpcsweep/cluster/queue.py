@@ -59,13 +59,12 @@ def settle(submissions: Sequence[SubmissionDir]) -> Iterator[str]:
         jobs = own - recorded
         chunks = len(sent.uncertain)
         is_known = chunks == len(sent.sending)  # else a damaged line may have said which
-        first = sent.sending.start if is_known else 0
         what = f"{submission.id}: sbatch's answer was lost; {chunks} chunks"
         if not jobs:
-            journal.note_not_sent(submission, first)
+            journal.note_not_sent(submission, sent.sending.start if is_known else 0)
             yield f"{what} did not go in"
         elif is_known:
-            journal.note_array(submission, first, chunks, str(max(jobs)), client)
+            journal.note_array(submission, sent.sending, sent.per_task, str(max(jobs)), client)
             yield f"{what} went in as {max(jobs)}"
         else:
             yield f"{what} count as queued while {sorted(jobs)} are in the queue"

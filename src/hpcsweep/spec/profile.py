@@ -125,6 +125,9 @@ class ProfileFile(Shape):
     exclude: Line | None = entry("sbatch --exclude")
     account: Line | None = entry("sbatch --account")
     qos: Line | None = entry("sbatch --qos")
+    gpus_per_job: Count = entry(
+        "GPUs of a job: each measures a chunk of its own beside the others", default=1
+    )
     array_throttle: Count | None = entry("most tasks of an array that run at once")
     sbatch_options: list[Annotated[Line, AfterValidator(_option)]] = entry(
         "more options of sbatch, passed on unchanged", default=[]
@@ -320,6 +323,13 @@ def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
         able = " or ".join(name for name, other in LAUNCHERS.items() if other.runs_profilers)
         text = f"{profile.wrapper} needs launcher: {able}; without it, set wrapper: none"
         yield ("wrapper", "launcher"), text
+    if profile.gpus_per_job > 1 and not launcher.in_slurm:
+        text = f"`gpus_per_job` is about jobs of Slurm, and launcher {profile.launcher} sends none"
+        yield ("gpus_per_job", "launcher"), f"{text}; remove it here (`workers` run side by side)"
+    if profile.gpus_per_job > 1 and profile.wrapper != "none":
+        # one report of all GPUs would be of none, and two profilers contend for the counters
+        text = f"{profile.wrapper} profiles one GPU, and `gpus_per_job` is {profile.gpus_per_job}"
+        yield ("gpus_per_job", "wrapper"), f"{text}; set gpus_per_job: 1, or wrapper: none"
     if profile.wrapper_options and profile.wrapper == "none":
         yield (), "`wrapper_options` need a `wrapper`; set one, or remove the options"
     if launcher.needs_time and profile.time is None:

@@ -43,6 +43,7 @@ class Sending:
 
     sending: int  # first chunk
     tasks: int
+    per_task: int = 1
     at: str = ""
     cluster: str = ""
     controller: str = ""
@@ -51,14 +52,15 @@ class Sending:
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """An array is in the queue; its task 0 runs `first_chunk`.
+    """An array is in the queue; its task 0 runs `first_chunk`, or the first `per_task` chunks.
 
     Its id is valid on its cluster alone. Clusters may share a name, but not a controller.
     """
 
     job_id: str
     first_chunk: int = 0
-    tasks: int = 0
+    tasks: int = 0  # that is chunks, each with a task of its own, but for:
+    per_task: int = 1
     submitted_at: str = ""
     cluster: str = ""
     controller: str = ""  # host:port
@@ -190,8 +192,10 @@ def _check(entry: Entry) -> None:
     match entry:
         case Sending():
             numbers = [entry.sending, entry.tasks]
+            _check_share(entry.per_task)
         case Queued():
             numbers = [entry.first_chunk, entry.tasks]
+            _check_share(entry.per_task)
             _match(_JOB_ID, entry.job_id)
         case Cancelled():
             numbers = _numbers([entry.cancelled])
@@ -201,6 +205,11 @@ def _check(entry: Entry) -> None:
             return
     if any(not 0 <= number <= _MOST for number in numbers):
         raise ValueError(f"no chunks can have the numbers {numbers}")
+
+
+def _check_share(chunks: int) -> None:
+    if not 1 <= chunks <= _MOST:
+        raise ValueError(f"no task can have {chunks} chunks")
 
 
 def _numbers(lists: Iterable[str]) -> list[int]:

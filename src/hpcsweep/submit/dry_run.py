@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +56,8 @@ def show(job: Submit) -> Submit:
     kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
     kept_draft = SweepDir(Path(kept)).submission(job.new.id)
     draft.tell_templates(kept_draft)
-    tasks = min(len(job.chunk_seconds), job_script.max_size(slurm.config()))
+    tasks = ceil(len(job.chunk_seconds) / profile.gpus_per_job)
+    tasks = min(tasks, job_script.max_size(slurm.config()))
     assert job.answer  # noqa: S101 - `ask_only` came before
     profile = bad_nodes.avoiding(profile, bad_nodes.current(job.sweep_dir, job.answer))
     # with the paths that it will have

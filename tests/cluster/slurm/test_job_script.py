@@ -59,6 +59,7 @@ wrapper_options: ["--env-var=A='b c',D=$(touch pwned)", "--stats=true"]
 CASES = {
     "v100": f"extends: v100\n{PYTHON}",
     "l40": f"extends: l40\n{PYTHON}",
+    "mi250-node": f"extends: mi250\ngres: gpu:8\ngpus_per_job: 8\n{PYTHON}",
     "mi250": f"extends: mi250\n{PYTHON}",
     "h100": f"extends: h100\n{PYTHON}",
     "h200": f"extends: h200\n{PYTHON}",

@@ -354,3 +354,18 @@ def test_what_was_cancelled_and_is_not_listed_is_over(site: Site, state: str) ->
     site.submission.append_job(Cancelled(cancelled="0", at=journal.now()))
     assert not site.live()
     assert site.chunk().state == "cancelled"
+
+
+def test_chunks_that_share_a_task_are_found_again_and_cancelled_by_it(site: Site):
+    """Also where sbatch's answer was lost; an entry of an earlier version has a task a chunk."""
+    site.submission.append_job(Sending(sending=0, tasks=5, per_task=4))
+    site.program("squeue", f"printf '{site.row(job='7_[0-1]', state='PENDING')}'")
+    assert [*queue.settle([site.submission])] == [
+        f"{site.submission.id}: sbatch's answer was lost; 5 chunks went in as 7"
+    ]
+    site.submission.append_job(Queued(job_id="8", first_chunk=5, tasks=2))
+    known = journal.read_journal(site.submission)
+    assert known.task_of == {
+        0: (7, 0), 1: (7, 0), 2: (7, 0), 3: (7, 0), 4: (7, 1), 5: (8, 0), 6: (8, 1),
+    }  # fmt: skip
+    assert known.targets([1, 2, 4, 6]) == ["7_[0-1]", "8_[1]"]

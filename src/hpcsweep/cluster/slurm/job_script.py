@@ -17,6 +17,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any, Final
 
 import jinja2
@@ -60,7 +61,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         script_file = submission.script.absolute()
         return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
 
-    return send_arrays(submission, submit_one)
+    return send_arrays(submission, submit_one, profile.gpus_per_job)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
@@ -79,8 +80,11 @@ def _call_options(submission: SubmissionDir, profile: Profile, tasks: int) -> li
     return [f"--chdir={submission.path.absolute()}", "--requeue", array]
 
 
-def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
-    """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
+def send_arrays(submission: SubmissionDir, submit_one: SubmitOne, per_task: int = 1) -> list[str]:
+    """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array.
+
+    A task runs `per_task` chunks; the last one of all may run fewer.
+    """
     total = submission.read_manifest().chunks
     clusters = os.environ.get("SLURM_CLUSTERS", "")
     if "," in clusters or clusters == "all":
@@ -91,8 +95,9 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     size = max_size(answer)
     ids: list[str] = []
     while sent < total:
-        size = min(size, total - sent)
-        journal.note_sending(submission, sent, size, client)
+        size = min(size, ceil((total - sent) / per_task))
+        chunks = range(sent, min(sent + size * per_task, total))
+        journal.note_sending(submission, chunks, per_task, client)
         try:
             job = submit_one(sent, size)
         except HpcsweepError as error:
@@ -107,9 +112,9 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
             if not sent:
                 raise
             raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
-        journal.note_array(submission, sent, size, job, client)
+        journal.note_array(submission, chunks, per_task, job, client)
         ids.append(job)
-        sent += size
+        sent = chunks.stop
     return ids
 
 
@@ -169,6 +174,8 @@ def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
         "more": profile.sbatch_options,
         "python": interpreter(profile),
         "run_module": RUN_MODULE,
+        "starts": "supervisor" if profile.gpus_per_job == 1 else "side_by_side",
+        "gpus_per_job": profile.gpus_per_job,
         "wrapper": profile.wrapper,
         "wrapper_options": "".join(f" {quote(option)}" for option in profile.wrapper_options),
         "shards": str(submission.shards.absolute()),

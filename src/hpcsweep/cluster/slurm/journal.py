@@ -77,6 +77,7 @@ class Journal:
     cancelled_at: dict[int, datetime] = field(default_factory=dict)
     submitted_at: datetime = field(default_factory=_utc)
     sending: range = range(0)  # chunks for which sbatch's answer was lost
+    per_task: int = 1  # of them
     # these, and those that a damaged line may be about
     uncertain: set[int] = field(default_factory=set)
     origin: slurm.Client = _UNKNOWN_CLIENT  # the cluster that took it, and the user
@@ -143,6 +144,7 @@ def read_journal(submission: SubmissionDir) -> Journal:
                 damaged = True
             case Sending():
                 journal.sending = range(entry.sending, entry.sending + entry.tasks)
+                journal.per_task = entry.per_task
                 _note_origin(journal, entry, entry.at)
             case NotSent():
                 journal.sending = range(0)
@@ -151,7 +153,7 @@ def read_journal(submission: SubmissionDir) -> Journal:
                 journal.sending = range(0)
                 journal.arrays.append(entry.job_id)
                 job = slurm.parse_id(entry.job_id).job
-                tasks = ((job, index) for index in range(entry.tasks))
+                tasks = ((job, index // entry.per_task) for index in range(entry.tasks))
                 journal.task_of |= dict(enumerate(tasks, entry.first_chunk))
                 _note_origin(journal, entry, entry.submitted_at)
             case Over():
@@ -175,17 +177,34 @@ def _note_origin(journal: Journal, entry: Sending | Queued, at: str) -> None:
     journal.submitted_at = min(journal.submitted_at, slurm.moment(at) or journal.submitted_at)
 
 
-def note_sending(submission: SubmissionDir, first: int, tasks: int, client: slurm.Client) -> None:
-    """Note that sbatch is about to be asked to take an array."""
-    submission.append_job(Sending(sending=first, tasks=tasks, at=now(), **asdict(client)))
+def note_sending(
+    submission: SubmissionDir, chunks: range, per_task: int, client: slurm.Client
+) -> None:
+    """Note that sbatch is about to be asked to take an array of these chunks."""
+    submission.append_job(
+        Sending(
+            sending=chunks.start,
+            tasks=len(chunks),
+            per_task=per_task,
+            at=now(),
+            **asdict(client),
+        )
+    )
 
 
 def note_array(
-    submission: SubmissionDir, first: int, tasks: int, job: str, client: slurm.Client
+    submission: SubmissionDir, chunks: range, per_task: int, job: str, client: slurm.Client
 ) -> None:
-    """Note that an array is in the queue."""
+    """Note that an array of these chunks is in the queue."""
     submission.append_job(
-        Queued(job_id=job, first_chunk=first, tasks=tasks, submitted_at=now(), **asdict(client))
+        Queued(
+            job_id=job,
+            first_chunk=chunks.start,
+            tasks=len(chunks),
+            per_task=per_task,
+            submitted_at=now(),
+            **asdict(client),
+        )
     )
 
 

@@ -50,13 +50,21 @@ _SAME_NAME: Final = ("partition", "constraint", "gres", "account", "qos", "nodel
 
 @dataclass(frozen=True)
 class Supervised:
-    """What the job runs: the supervisor of one chunk, and a requeue if points remain."""
+    """What the job runs: the supervisor of one chunk, and a requeue if points remain.
+
+    Of a job with several GPUs it is the supervisors of the chunk and of the next ones.
+    """
 
     submission: str
+    gpus_per_job: int = 1
 
     def __call__(self, chunk: int) -> None:
         """Run the supervisor, and exit with its code; submitit's own signal requeues the job."""
-        code, came = _run(processes.python("hpcsweep.node.supervisor", self.submission, chunk))
+        command = processes.python("hpcsweep.node.supervisor", self.submission, chunk)
+        if self.gpus_per_job > 1:
+            words = self.submission, chunk, self.gpus_per_job
+            command = processes.python("hpcsweep.node.side_by_side", *words)
+        code, came = _run(command)
         restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
         # SIGTERM alone means a cancellation, which a requeue would undo, or a preemption, after
         # which Slurm requeues by itself.
@@ -103,12 +111,13 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - as in `_executor`
 
     executor = _executor(submission, profile)
-    call = Supervised(str(submission.path.absolute()))
+    per_task = profile.gpus_per_job
+    call = Supervised(str(submission.path.absolute()), per_task)
 
     def submit_one(first: int, tasks: int) -> str:
         executor.update_parameters(**_parameters(submission, profile, tasks))
         with _errors(submission.submitit):
-            jobs = executor.map_array(call, range(first, first + tasks))
+            jobs = executor.map_array(call, range(first, first + tasks * per_task, per_task))
         job_id = str(jobs[0].job_id).partition("_")[0]
         if tasks == 1:  # submitit takes it for a job, we made it an array
             paths = jobs[0].paths
@@ -116,7 +125,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_id
 
     with _environment(), _private(submission.submitit):
-        return job_script.send_arrays(submission, submit_one)
+        return job_script.send_arrays(submission, submit_one, per_task)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
@@ -156,7 +165,8 @@ def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict
 
     seconds = profile.time_seconds
     cpus = profile.cpus_per_task
-    # One supervisor per chunk; and srun has not taken sbatch's --cpus-per-task since 22.05.
+    # One task, which starts every supervisor of the job; and srun has not taken sbatch's
+    # --cpus-per-task since 22.05.
     srun = ["--nodes=1", "--ntasks=1"]
     if cpus:
         srun.append(f"--cpus-per-task={cpus}")

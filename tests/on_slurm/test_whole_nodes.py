@@ -1,0 +1,111 @@
+"""Jobs that have all GPUs of a node, on a real Slurm whose nodes have eight fake ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gate import Gate
+from hpcsweep.store import attempt
+from lab import PATIENCE_S
+from labtools import arrays, running, wait_for_the_end
+from localruns import Desk
+from waiting import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcsweep.store.folders import SweepDir
+    from labtools import StartCluster
+
+PROFILE = f"""\
+gpu: {{gpu}}
+partition: {{gpu}}
+gres: gpu:{{gpu}}:8
+gpus_per_job: 8
+launcher: {{launcher}}
+python: {json.dumps(sys.executable)}
+max_points_per_chunk: 2
+kill_wait: 5
+time: 30
+mem: 4G
+cpus_per_task: 8
+"""
+BOTH = pytest.mark.parametrize(("gpu", "launcher"), [("v100", "sbatch"), ("mi250", "submitit")])
+
+
+def _at_eight_gates(tmp_path: Path, gpu: str, launcher: str) -> Gate:
+    """Submit 18 points to jobs of eight GPUs; return when the first job's eight wait."""
+    gate = Gate(Desk(tmp_path))
+    gate.sweep(points=18, passes=0)
+    (tmp_path / "cluster_profiles").mkdir()
+    text = PROFILE.format(gpu=gpu, launcher=launcher)
+    (tmp_path / "cluster_profiles/node.yaml").write_text(text)
+    done = gate.desk.run("submit", "sweep.yaml", "--cluster", "node")
+    assert done.returncode == 0, done.stderr
+    wait_for("eight points", gate.gpus, enough=lambda gpus: len(gpus) == 8, seconds=PATIENCE_S)
+    return gate
+
+
+def _assert_each_once(sweep: SweepDir, desk: Desk) -> None:
+    rows = Counter(row["point_id"] for row in desk.rows("sweep"))
+    assert rows.total() == len(rows) == 18
+    assert len({row["slurm_job_id"] for row in desk.rows("sweep")}) == 1
+    (submission,) = sweep.submissions()
+    (array,) = arrays(submission)
+    assert (array.tasks, array.per_task) == (submission.read_manifest().chunks, 8)
+
+
+@BOTH
+@pytest.mark.no_second_try
+def test_a_job_uses_every_gpu_of_its_node_and_a_kill_of_one_leaves_the_others_going(
+    special_cluster: StartCluster, tmp_path: Path, gpu: str, launcher: str
+):
+    """Each of eight supervisors has a GPU of its own; the points of a killed one come next."""
+    lab = special_cluster(accounting=False, gpus_per_node=8)
+    gate = _at_eight_gates(tmp_path, gpu, launcher)
+    assert gate.gpus() == list("01234567")
+    assert len(running()) == 1
+
+    sweep = gate.desk.sweep("sweep")
+    killed = next(shard for shard in sweep.shards() if shard.chunk == 3)
+    record = attempt.read_record(killed)
+    assert record
+    os.kill(record.pid, signal.SIGKILL)
+    gate.open()
+    wait_for_the_end(lab)
+
+    _assert_each_once(sweep, gate.desk)
+    attempts = Counter(shard.chunk for shard in sweep.shards())
+    assert attempts[3] == 2
+    first = [shard for shard in sweep.shards() if shard.attempt == 0 and shard.chunk < 8]
+    ended = {shard.chunk: attempt.read_record(shard).state for shard in first}
+    assert Counter(map(str, ended.values())) == {"done": 7, "running": 1}
+    status = gate.desk.run("status", "sweep").stdout
+    assert "18" in status
+
+
+@BOTH
+@pytest.mark.no_second_try
+def test_a_cancelled_job_is_told_once_and_the_next_submit_measures_the_rest(
+    special_cluster: StartCluster, tmp_path: Path, gpu: str, launcher: str
+):
+    """Every supervisor of the job gets the signal; chunks that share a task are cancelled by it."""
+    lab = special_cluster(accounting=False, gpus_per_node=8)
+    gate = _at_eight_gates(tmp_path, gpu, launcher)
+    told = gate.desk.run("cancel", "sweep").stdout
+    assert "cancelled chunks 0-" in told
+    wait_for_the_end(lab)
+    states = {attempt.read_record(shard).state for shard in gate.desk.sweep("sweep").shards()}
+    assert states == {"stopped"}
+    gate.open()
+    done = gate.desk.run("submit", "sweep.yaml", "--cluster", "node")
+    assert done.returncode == 0, done.stderr
+    wait_for_the_end(lab)
+    assert len({row["point_id"] for row in gate.desk.rows("sweep")}) == 18
