@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise, product
-from math import inf
+from math import ceil, inf
 from operator import itemgetter
 
 import pytest
@@ -281,6 +281,33 @@ def test_points_are_spread_over_tasks_within_the_limits():
     assert [len(chunk.points) for chunk in cut(2, 4)] == [1, 1]
     assert [len(chunk.points) for chunk in cut(300, 2, points=100)] == [100, 50, 100, 50]
     assert {chunk.seconds for chunk in cut(300, 3, seconds=50.0)} == {50.0}
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(10, 60), st.integers(2, 8))
+def test_evening_out_loses_nothing_and_keeps_the_limits(
+    costs: list[int], seconds: int, per_job: int
+) -> None:
+    """In order; there are as many jobs as before, and all but the last have a chunk a GPU."""
+    made = points([float(each) for each in costs])
+    limits = draft.Limits(float(seconds), 20)
+    packed = list(draft.packed(single(made), cost, shared, limits))
+    chunks = list(draft.evened(packed, cost, shared, limits, per_job))
+    assert [point for chunk in chunks for point in chunk.points] == made
+    assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
+    assert all(chunk.seconds <= seconds and len(chunk.points) <= 20 for chunk in chunks)
+    assert ceil(len(chunks) / per_job) == ceil(len(packed) / per_job)
+
+
+def test_the_gpus_of_a_job_get_about_equal_work():
+    """Seven chunks' worth for two jobs of four GPUs; what is compared stays on one of them."""
+    made = swept(visits=1, models=1, sizes=28)  # of three points each
+    limits = draft.Limits(12.0, 1000)
+    packed = draft.packed(draft.blocks(made), lambda _: 1.0, shared, limits)
+    chunks = list(draft.evened(packed, lambda _: 1.0, shared, limits, 4))
+    assert [chunk.seconds for chunk in chunks] == [12.0, 12.0, 12.0, 12.0, 9.0, 9.0, 9.0, 9.0]
+    few = draft.packed(draft.blocks(made[:6]), lambda _: 1.0, shared, limits)
+    chunks = list(draft.evened(few, lambda _: 1.0, shared, limits, 4))
+    assert [chunk.seconds for chunk in chunks] == [3.0, 3.0]
 
 
 def test_each_worker_of_a_chunk_has_its_start():

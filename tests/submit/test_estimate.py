@@ -157,6 +157,28 @@ def test_rows_of_a_noop_teach_nothing(tmp_path):
     assert sum(told["gpu_hours"].values()) * 3600 == pytest.approx(0.9, abs=0.1)
 
 
+def test_every_gpu_of_a_job_counts_until_the_last_one_has_ended(tmp_path):
+    """Nine points on eight GPUs: one has two of them, and seven wait for it."""
+    desk = Desk(tmp_path)
+    (tmp_path / "cluster_profiles").mkdir()
+    profile = "gpu: mi250\ngres: gpu:8\ngpus_per_job: 8\ntime: 30\n"
+    (tmp_path / "cluster_profiles/node.yaml").write_text(profile)
+    desk.spec(
+        "workload: noop\naxes: {model: [a], input_size: [1, 2, 3, 4, 5, 6, 7, 8, 9]}\n"
+        "measure: {sleep_ms: 2000}\n"
+    )
+    (told,) = json.loads(desk.run("estimate", "--cluster", "node", "sweep.yaml", "--json").stdout)[
+        "estimates"
+    ]
+    assert (told["points"], told["chunks"]) == (9, 8)
+    assert told["gpu_hours"]["mi250"] * 3600 == pytest.approx(8 * 4, abs=0.5)
+    text = desk.run("estimate", "--cluster", "node", "sweep.yaml").stdout
+    assert "shared by the 8 GPUs of a job (0.0089 GPU-hours" in text
+    refused = desk.run("submit", "--cluster", "node", "sweep.yaml", "--max-gpu-hours", "0.006")
+    assert refused.returncode == Refused.exit_code
+    assert "the estimate of 0.00" in refused.stderr
+
+
 def test_a_command_counts_a_minute_until_it_ran_and_says_so(tmp_path):
     """Then a point has its own time, another the mean of all; a failed one tells nothing."""
     desk = Desk(tmp_path)

@@ -98,6 +98,13 @@ class Submit:
         return sum(self.chunk_seconds)
 
     @property
+    def gpu_seconds(self) -> float:
+        """What the estimate gives the GPUs: those of a job are held until its last chunk ends."""
+        per_job = self.request.profile.gpus_per_job
+        firsts = range(0, len(self.chunk_seconds), per_job)
+        return sum(per_job * max(self.chunk_seconds[at : at + per_job]) for at in firsts)
+
+    @property
     def wall_seconds(self) -> float:
         """What the estimate gives the points, workers side by side."""
         return self.seconds / max(self.request.workers, 1)

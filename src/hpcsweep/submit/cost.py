@@ -43,7 +43,8 @@ class Cost:
         rests_on = job.estimates.counts
         gpu_hours = dict[str, float | None]()
         if job.seconds:
-            gpu_hours[request.device] = job.seconds / 3600 if job.estimates.is_known else None
+            known = job.estimates.is_known
+            gpu_hours[request.device] = job.gpu_seconds / 3600 if known else None
         return {
             "sweep": request.sweep.name,
             "profile": request.profile.name,
@@ -72,6 +73,10 @@ class Cost:
             return head
         about = duration(job.seconds) if job.estimates.is_known else "nobody knows how long"
         expected = f"expected: {about} on {request.device}"
+        per_job = request.profile.gpus_per_job
+        if per_job > 1 and job.estimates.is_known:
+            expected += f", shared by the {per_job} GPUs of a job"
+            expected += f" ({job.gpu_seconds / 3600:.2g} GPU-hours with those that wait)"
         lines = [head, expected, f"  {job.estimates.basis()}"]
         if job.time.why:
             lines.append(f"  {job.time.why}")

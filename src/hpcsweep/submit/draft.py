@@ -6,7 +6,8 @@ The manifest is written last: a folder without one is not a submission.
 One Slurm task measures one chunk, so many points share the cost of importing torch, and those of
 one network share a worker. What will be compared, the algorithms and the visits of one
 configuration, is a *block*: it stays in one chunk unless it alone exceeds the limit. A chunk ends
-where the next block would exceed its limit.
+where the next block would exceed its limit. Chunks that share a job are evened out, since its GPUs
+wait for the last one.
 
 Inside a chunk one visit follows the other, each in a worker of its own, so that the visits of a
 point lie as far apart as the chunk allows. A visit takes the networks in random order, of each the
@@ -26,7 +27,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,7 +110,10 @@ def chunks(request: Request, blocks: Iterable[Block], estimates: Estimates) -> I
         return spread(blocks, estimates, worker_key, limits, request.workers)
     seconds = min(_fill_of_job(profile), 60.0 * (profile.chunk_minutes or math.inf))
     limits = Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
-    return packed(blocks, estimates, worker_key, limits)
+    one_by_one = packed(blocks, estimates, worker_key, limits)
+    if profile.gpus_per_job == 1:
+        return one_by_one
+    return evened(one_by_one, estimates, worker_key, limits, profile.gpus_per_job)
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,29 @@ def spread(
             index += 1
 
 
+def evened(
+    chunks: Iterable[Chunk],
+    seconds_of: Seconds,
+    worker_of: WorkerOf,
+    limits: Limits,
+    per_job: int,
+) -> Iterator[Chunk]:
+    """Cut the points of each job anew into `per_job` chunks of about equal time.
+
+    The last job has fewer only where it has fewer blocks.
+    """
+    index = 0
+    left = iter(chunks)
+    while job := [*islice(left, per_job)]:
+        points = chain.from_iterable(chunk.points for chunk in job)
+        even = [*spread(blocks(points), seconds_of, worker_of, limits, per_job)]
+        # of another number the next jobs would begin amid those of this one
+        is_whole = len(job) <= len(even) <= per_job
+        for chunk in even if is_whole else job:
+            yield Chunk(index, chunk.points, chunk.seconds)
+            index += 1
+
+
 def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Block]]:
     """Cut a list into at most so many runs of about equal cost, none of them empty."""
     target = sum(costs) / max(parts, 1)
@@ -228,7 +255,7 @@ def estimate(job: Submit) -> Submit:
     if not job.new:
         return job
     profile = job.request.profile
-    check_budget(job.seconds, job.request.options.max_gpu_hours, job.estimates)
+    check_budget(job.gpu_seconds, job.request.options.max_gpu_hours, job.estimates)
     # a point that may take longer than a job has is alone in its chunk
     long = [seconds for seconds in job.chunk_seconds if seconds > _fill_of_job(profile)]
     if long and job.estimates.is_known:
