@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -148,6 +149,18 @@ def test_the_table_fits_the_terminal_that_is_watched():
     assert max(map(len, told.splitlines())) <= 80
     assert told.split() == sweep_status.as_text([one]).split()
     assert sweep_status.as_text([one]).splitlines()[1].startswith(long)
+
+
+def test_the_first_and_the_last_expected_start_are_told_and_another_day_with_its_date():
+    """In the time of this machine; one start is told once."""
+    soon, late = (datetime.now().astimezone() + timedelta(hours=h, seconds=9) for h in (2, 50))
+    first = f"{soon:%H:%M}, in 2.0 h"
+    if soon.date() > datetime.now().astimezone().date():
+        first = f"{soon:%Y-%m-%d} {first}"
+    told = f"the first is expected to start at {first}"
+    last = f", the last job at {late:%Y-%m-%d %H:%M}, in 50.0 h"
+    assert sweep_status.expected([soon, soon]) == f"{told} (Slurm's guess)"
+    assert sweep_status.expected([late, soon]) == f"{told}{last} (Slurm's guess)"
 
 
 def test_a_damaged_manifest_hides_no_other_submission(desk):

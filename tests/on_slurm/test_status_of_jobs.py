@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,6 +48,7 @@ def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     assert (profile["running"]["done"], profile["running"]["points"]) == (1, 3)
     assert profile["points_per_second"] == 0  # the end of one point tells no pace
     assert (profile["live"], found["not_asked"]) == (5, [])
+    _tells_when_it_starts(cluster, desk)
     requeue(cluster, [job.id for job in running()])
     cluster.wait_for("SIGTERM", gate.was_told)
     gate.let_pass()  # the point that was under way: the other chunk, which begins now, waits
@@ -61,6 +63,18 @@ def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     assert (profile["chunks"], profile["live"]) == ({"done": 2}, 0)
 
 
+def _tells_when_it_starts(lab: Lab, desk: Desk) -> None:
+    """Compare with Slurm's own word: when the other's time is up."""
+    guess = lab.wait_for(
+        "guess", lambda: _status(desk)["profiles"][0]["expected_start"], enough=bool
+    )
+    by_slurm = lab.run("squeue", "--start", "-h", "-r", "-o", "%S").stdout.strip()
+    assert guess["first"] == guess["last"] == slurm.moment(by_slurm).isoformat()
+    when = f"at (20.* )?{by_slurm[11:16]}, in (29|30) min"
+    words = rf"s: l40: waiting chunks: the first is expected to start {when} \(Slurm's guess\)"
+    assert re.search(words, " ".join(desk.run("status").stdout.split()))
+
+
 def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
     """A closed partition takes jobs that never start."""
     sent = desk.run("submit", "s.yaml", "--cluster", "vain", "--no-doctor")
@@ -72,6 +86,7 @@ def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
         lambda: desk.run("status").stdout,
         enough=lambda said: f"{submission.id}:0-1 pending: {words}" in said,
     )
+    assert "expected to start" not in desk.run("status").stdout
 
 
 @pytest.mark.no_second_try

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Final
 
 from hpcsweep.cluster import slurm, sweep_status
 from hpcsweep.cluster.slurm import bad_nodes, journal
-from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
+from hpcsweep.cluster.slurm.journal import ChunkStatus, Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs
@@ -98,6 +98,11 @@ class _Submission:
             if (status is PointStatus.PROFILED) is self.manifest.is_profiled:
                 counting.append((point, status))
         return counting
+
+    @cached_property
+    def newest(self) -> dict[int, ShardPath]:
+        """Latest attempt by chunk."""
+        return {shard.chunk: shard for shard in self.attempts}
 
     @cached_property
     def in_slurm(self) -> bool:
@@ -235,32 +240,25 @@ def _add(
 
     `settled` are points that a newer submission took over, or have a row, or left the sweep.
     """
-    newest = {shard.chunk: shard for shard in submission.attempts}
-    rows = submission.rows
     runs_here = ledger.local_is_live(submission.dir) if submission.manifest.is_local else None
     troubles: dict[tuple[str, str], list[int]] = {}
     for index, ids in submission.ids.items():
-        missing = len({point_id for point_id in ids if point_id not in rows})
-        last = newest.get(index)
+        missing = len({point_id for point_id in ids if point_id not in submission.rows})
         chunk = journal.state_of(
-            index, submission.sent, answer, last, missing=missing, runs_here=runs_here
+            index,
+            submission.sent,
+            answer,
+            submission.newest.get(index),
+            missing=missing,
+            runs_here=runs_here,
         )
-        failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
-        done = f"{len(ids) - missing} of {count(len(ids), 'point')} done"
         if chunk.state.live:
             profile.live += missing
+            _add_live(profile, submission, index, chunk, len(ids) - missing)
         elif missing and settled.issuperset(ids):
             continue
-        if chunk.state is ChunkState.RUNNING:
-            profile.running_points += len(ids)
-            profile.running_done += len(ids) - missing
-            profile.pace += points_per_second(last, submission.latest.get(index, []))
-            profile.at_work.append(f"{submission.dir.id}:{index} runs, {done}")
-        elif chunk.state.live and chunk.why:
-            profile.reasons[chunk.why] += 1
-        if chunk.state is ChunkState.SUSPENDED:
-            profile.at_work.append(f"{submission.dir.id}:{index} is suspended, {done}")
         profile.chunks[chunk.state] += 1
+        failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             troubles.setdefault((chunk.state, words), []).append(index)
@@ -268,6 +266,26 @@ def _add(
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))
+
+
+def _add_live(
+    profile: ProfileStatus, submission: _Submission, index: int, chunk: ChunkStatus, measured: int
+) -> None:
+    """Add a chunk that is queued or running."""
+    points = len(submission.ids[index])
+    done = f"{measured} of {count(points, 'point')} done"
+    if chunk.state is ChunkState.RUNNING:
+        profile.running_points += points
+        profile.running_done += measured
+        last = submission.newest.get(index)
+        profile.pace += points_per_second(last, submission.latest.get(index, []))
+        profile.at_work.append(f"{submission.dir.id}:{index} runs, {done}")
+    elif chunk.why:
+        profile.reasons[chunk.why] += 1
+    if chunk.state is ChunkState.SUSPENDED:
+        profile.at_work.append(f"{submission.dir.id}:{index} is suspended, {done}")
+    if chunk.starts and chunk.starts > datetime.now(timezone.utc):  # else the guess is an old one
+        profile.starts.append(chunk.starts)
 
 
 def points_per_second(shard: ShardPath | None, lines: list[bytes]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from typing import Any, Final
 
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
@@ -46,6 +47,7 @@ class ProfileStatus:
     pace: float = 0.0  # points per second of the running chunks
     chunks: Counter[ChunkState] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
+    starts: list[datetime] = field(default_factory=list)  # of chunks that wait, as Slurm guesses
     running_done: int = 0  # points with a row in the chunks that run
     running_points: int = 0
     troubles: list[Trouble] = field(default_factory=list)
@@ -94,6 +96,7 @@ class ProfileStatus:
             "seconds_left": self.seconds_left,
             "chunks": self._chunks(),
             "waits_for": dict(self.reasons),
+            "expected_start": _span(self.starts),
             "failed": [asdict(failure) for failure in self.failures],
             "trouble": [asdict(trouble) for trouble in self.troubles],
         }
@@ -115,6 +118,8 @@ class ProfileStatus:
         if chunks.keys() - {ChunkState.DONE}:
             states = [f"{number} {state}{self._more(state)}" for state, number in chunks.items()]
             lines.append(f"chunks: {', '.join(states)}")
+            if self.starts:
+                lines.append(f"waiting chunks: {expected(self.starts)}")
             troubles += map(str, self.troubles[:_TROUBLES])
             more = len(self.troubles) - _TROUBLES
             if more > 0:
@@ -136,6 +141,29 @@ class ProfileStatus:
             reasons = [f"{number} {reason}" for reason, number in self.reasons.most_common()]
             return f" ({', '.join(reasons)})"
         return ""
+
+
+def _span(starts: Sequence[datetime]) -> dict[str, str] | None:
+    if not starts:
+        return None
+    return {"first": min(starts).isoformat(), "last": max(starts).isoformat()}
+
+
+def expected(starts: Sequence[datetime]) -> str:
+    """Say when the first and the last job of these chunks start, as Slurm guesses.
+
+    Slurm guesses for the next task of an array, and says the same of those behind it.
+    """
+    first, last = _at(min(starts)), _at(max(starts))
+    more = "" if first == last else f", the last job at {last}"
+    return f"the first is expected to start at {first}{more} (Slurm's guess)"
+
+
+def _at(moment: datetime) -> str:
+    now = datetime.now(timezone.utc).astimezone()
+    local = moment.astimezone()
+    day = "" if local.date() == now.date() else f"{local:%Y-%m-%d} "
+    return f"{day}{local:%H:%M}, in {duration((local - now).total_seconds())}"
 
 
 @dataclass

@@ -189,6 +189,7 @@ class JobState:
     reason: str = ""  # why it waits; squeue also says why it failed
     nodes: str = ""  # Slurm's expression; `hostnames` expands it
     submitted: datetime | None = None
+    expected: datetime | None = None  # while it waits, when it starts: a guess of Slurm
     started: datetime | None = None
     ended: datetime | None = None
     exit_code: int | None = None  # sacct only
@@ -325,6 +326,7 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
         state = state_of(printed)
         waits = state.meaning in {ChunkState.PENDING, ChunkState.REQUEUED}
         counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
+        start = call.moment(started)
         for task in islice(parse_id(job).expand(), _MOST_TASKS):
             yield JobState(
                 id=task,
@@ -333,7 +335,8 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
                 reason=reason if counts else "",
                 nodes="" if nodes == "None assigned" else nodes,
                 submitted=call.moment(submitted),
-                started=None if waits else call.moment(started),  # before, squeue has a forecast
+                expected=start if waits else None,
+                started=None if waits else start,
                 ended=call.moment(ended) if state.over else None,  # before, that of the limit
                 exit_code=call.number(code[0]) if code else None,  # of `CODE:SIGNAL`
                 folder=folder,

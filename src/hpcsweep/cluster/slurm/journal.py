@@ -342,6 +342,7 @@ class ChunkStatus:
     why: str = ""
     to_change: str = ""
     unseen: bool = False  # this squeue does not show its job; `why` says where to ask
+    starts: datetime | None = None  # as Slurm guesses, of one that waits and can start
 
 
 UNCERTAIN: Final = ChunkStatus(
@@ -420,7 +421,7 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
     if state is ChunkState.PENDING and newest is not None:  # Slurm calls a requeued job pending
         state = ChunkState.REQUEUED
     to_change = "" if state is ChunkState.RUNNING else slurm.in_vain(job.reason)
-    return ChunkStatus(state, job.reason, to_change)
+    return ChunkStatus(state, job.reason, to_change, starts=None if to_change else job.expected)
 
 
 def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
