@@ -19,6 +19,7 @@ from labtools import arrays, furnished, unfinished, wait_for_the_end
 if TYPE_CHECKING:
     from hpcsweep.store.folders import ShardPath, SubmissionDir
     from lab import Lab
+    from labtools import StartCluster
     from localruns import Desk
 
 SPEC = """\
@@ -86,6 +87,30 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
             drafted, sent = without_time(drafted), without_time(sent)
         assert drafted == sent
     assert (draft / "job.sbatch").read_text() in done.stdout
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+@pytest.mark.usefixtures("cluster")
+def test_a_dry_run_without_a_configured_cluster_is_well(tmp_path: Path, launcher: str):
+    """As on a laptop with Slurm's client programs: a warning, the script, and a point here."""
+    desk = furnished(tmp_path / "desk", SPEC.replace("200", "0"), f"launcher: {launcher}\n")
+    env = {"TMPDIR": str(tmp_path), "SLURM_CONF": str(tmp_path / "no.conf")}
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
+    assert "Slurm was not asked: sbatch: no slurm.conf was found" in done.stderr
+    assert "the point measured here: 1 ok" in done.stdout
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_dry_run_while_slurmctld_is_dead_is_well(
+    special_cluster: StartCluster, desk: Desk, tmp_path: Path
+):
+    """Slurm was not asked, which is a warning."""
+    special_cluster(accounting=False).kill("slurmctld")
+    env = {"TMPDIR": str(tmp_path)}
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
+    assert "Slurm was not asked: sbatch: " in done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def without_time(manifest: str) -> str:

@@ -1,8 +1,8 @@
 """`hpcsweep submit --dry-run`: does everything that `submit` does, but submits nothing.
 
 It takes the steps of `submit` in a temporary folder. It writes there the files that would be
-sent, byte for byte, asks Slurm whether it would accept the job, and measures one point here, the
-cheapest: this machine may be a slow one.
+sent, byte for byte, asks Slurm whether it would accept the job, and measures one point here: the
+smallest, with few passes and for a minute at most, since this machine may be a slow one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launcher_to_slurm, slurm
 from hpcsweep.cluster.local import supervisors, this_machine
 from hpcsweep.cluster.slurm import bad_nodes, job_script
-from hpcsweep.errors import PointsFailed
+from hpcsweep.errors import EXIT_INTERRUPTED, MissingDependency, PointsFailed
+from hpcsweep.point import Point
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.store.state import FAILED
-from hpcsweep.submit import draft, steps
+from hpcsweep.store.state import FAILED, PointStatus
+from hpcsweep.submit import draft, passes, steps
 from hpcsweep.submit.comparison import Submit, compare, in_results
 from hpcsweep.submit.cost import Cost, ask_only, drafted
 from hpcsweep.submit.estimate import estimator
 from hpcsweep.submit.request import Request, points_of
 from hpcsweep.text import duration
+
+# For the trial here: whoever submits waits for it, and nobody reads its times.
+_TRIAL_S: Final = 60.0
+_FEW_PASSES: Final = {"warmup": 1, "iterations": 2, "stop": "fixed"}
 
 
 def rehearse(results: Path, request: Request) -> int:
@@ -39,7 +44,7 @@ def rehearse(results: Path, request: Request) -> int:
     (job,) = steps.checked(results, [request])
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         steps.through(DRY_RUN, drafted(job, folder))
-    return _measure_cheapest(job)
+    return _try_one(job)
 
 
 def tell_cost(job: Submit) -> Submit:
@@ -62,7 +67,11 @@ def show(job: Submit) -> Submit:
     profile = bad_nodes.avoiding(profile, bad_nodes.current(job.sweep_dir, job.answer))
     # with the paths that it will have
     submission = job.sweep_dir.submission(job.new.id)
-    shown = launcher_to_slurm(profile).preview(submission, profile, tasks)
+    try:
+        shown = launcher_to_slurm(profile).preview(submission, profile, tasks)
+    except MissingDependency as error:  # submitit makes no script where srun is not
+        messages.warning(f"{error}; so no job script is shown, and Slurm was not asked")
+        return job
     file = kept_draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
@@ -83,36 +92,70 @@ DRY_RUN: Final[Sequence[steps.Step]] = (
 _ONE_POINT: Final[Sequence[steps.Step]] = (compare, draft.pack, draft.estimate, draft.write)
 
 
-def _measure_cheapest(job: Submit) -> int:
-    """Measure the cheapest point on this machine, without a profiler; return its exit code."""
+def _try_one(job: Submit) -> int:
+    """Measure the smallest point on this machine, shortly and without a profiler.
+
+    Returns the exit code. A node would fail as this machine does where the point ends in an error.
+    That it is too large or slow for this machine, or that this machine is refused or kills it, says
+    nothing of jobs; of a profile whose points run here it says what the run would.
+    """
     request = job.request
-    sweep = request.sweep
-    lack = extras.lacking("measure") if WORKLOADS[sweep.workload].runs_network else ()
+    lack = extras.lacking("measure") if WORKLOADS[request.sweep.workload].runs_network else ()
     if lack:
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         messages.progress(f"dry run: nothing was submitted; {without}")
         return 0
+    here = _on_this_machine(request)
+    here.tell_unseen_gpu()
+    seconds_of = estimator(job.sweep_dir, here, job.operations)
+    point = min(here.expansion, key=lambda each: (*_size(each), seconds_of(each)))
+    seconds_of.counts.clear()
+    about = seconds_of.about(seconds_of.start + seconds_of(point))
+    limit = min(here.sweep.point_timeout, _TRIAL_S)
+    epochs = int(point.axes.get("epochs") or 1)  # `point_timeout` is for each of them
+    alone = replace(
+        here,
+        sweep=replace(here.sweep, point_timeout=limit / epochs),
+        expansion=here.expansion.only(frozenset({point.point_id})),
+    )
+    label = f"{point.label(here.sweep.maps)} on {here.device}"
+    messages.progress(f"measuring one point here: {label}, {about}; at most {duration(limit)}")
+    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
+        submission = steps.through(_ONE_POINT, in_results(Path(folder), alone)).submission
+        result = supervisors.run(submission, request.profile, supervisors.Counts(1))
+        log = submission.log(0, 0).read_text().splitlines()
+    statuses = result.tally.statuses.keys()
+    if PointStatus.TIMEOUT in statuses and limit < request.sweep.point_timeout:
+        stopped = f"the point here was stopped after {duration(limit)}, and did not fail until then"
+        messages.progress(f"dry run: nothing was submitted ({stopped})")
+        return 0
+    messages.progress("\n".join(f"  {line}" for line in log[-3:]))  # those that tell how it ended
+    how = str(result.tally) or "; ".join(result.refusals)
+    messages.progress(f"dry run: nothing was submitted (the point measured here: {how})")
+    if result.interrupted:
+        return EXIT_INTERRUPTED
+    if request.profile.in_slurm:
+        return PointsFailed.exit_code if PointStatus.ERROR in statuses else 0
+    return result.exit_code or (PointsFailed.exit_code if FAILED & statuses else 0)
+
+
+def _on_this_machine(request: Request) -> Request:
+    """Return the request for this machine: a rehearsal, of as few passes as can be timed."""
+    measure = {**request.sweep.measure}
+    measure |= {name: few for name, few in _FEW_PASSES.items() if name in measure}
+    sweep = replace(request.sweep, measure=measure)
     device = request.here.gpu if request.here else this_machine.local_device().gpu
-    here = replace(
+    return replace(
         request,
+        sweep=sweep,
         rehearsal=True,
         device=device,
         expansion=points_of(sweep, device, request.options.sample, rehearsal=True),
         options=replace(request.options, workers=1),
     )
-    here.tell_unseen_gpu()
-    seconds_of = estimator(job.sweep_dir, here, job.operations)
-    point = min(here.expansion, key=seconds_of)
-    about = duration(seconds_of.start + seconds_of(point))
-    alone = replace(here, expansion=here.expansion.only(frozenset({point.point_id})))
-    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        submission = steps.through(_ONE_POINT, in_results(Path(folder), alone)).submission
-        label = point.label(sweep.maps)
-        messages.progress(f"measuring one point here: {label} on {device}, about {about}")
-        result = supervisors.run(submission, request.profile, supervisors.Counts(1))
-        log = submission.log(0, 0).read_text().splitlines()
-    messages.progress("\n".join(f"  {line}" for line in log[-3:]))  # those that tell how it ended
-    how = str(result.tally) or "; ".join(result.refusals)
-    messages.progress(f"dry run: nothing was submitted (the point measured here: {how})")
-    failed = PointsFailed.exit_code if FAILED & result.tally.statuses.keys() else 0
-    return result.exit_code or failed
+
+
+def _size(point: Point) -> tuple[float, float]:
+    """Return the pixels of an image of a point, and the images of a pass."""
+    one_image = {**point.axes, "batch_size": 1}
+    return passes.work(one_image), float(point.axes.get("batch_size") or 1)

@@ -243,7 +243,8 @@ def would_accept(script: Path | None = None, *, options: Sequence[str] = ()) -> 
         return reply
     if reply.code != 0:
         refused = refusal(reply.err, what, reply.code)
-        if reply.code is None or isinstance(refused, Unanswered):
+        no_cluster = re.search(UNCONFIGURED, reply.err)  # to ask
+        if reply.code is None or no_cluster or isinstance(refused, Unanswered):
             return call.cause("sbatch", reply)
         raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
