@@ -91,10 +91,13 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
 
 @pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
 @pytest.mark.usefixtures("cluster")
-def test_a_dry_run_without_a_configured_cluster_is_well(tmp_path: Path, launcher: str):
+def test_a_dry_run_without_a_configured_cluster_is_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+):
     """As on a laptop with Slurm's client programs: a warning, the script, and a point here."""
     desk = furnished(tmp_path / "desk", SPEC.replace("200", "0"), f"launcher: {launcher}\n")
-    env = {"TMPDIR": str(tmp_path), "SLURM_CONF": str(tmp_path / "no.conf")}
+    monkeypatch.delenv("SLURM_CONF")
+    env = {"TMPDIR": str(tmp_path)}
     done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
     assert "Slurm was not asked: sbatch: no slurm.conf was found" in done.stderr
     assert "the point measured here: 1 ok" in done.stdout
