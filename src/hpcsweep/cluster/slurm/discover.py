@@ -15,7 +15,7 @@ from typing import Final
 from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import CouldNotAsk, site
+from hpcsweep.cluster.slurm import CouldNotAsk, site, whole_nodes
 from hpcsweep.cluster.slurm.profile_checks import Wants, closed_to
 from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Partition, listed
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
@@ -110,10 +110,13 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     feature = site.own_feature(kind, kinds)
     if feature:
         keys["constraint"] = feature
-    keys["gres"] = f"gpu:{kind.gres_type}:1" if kind.gres_type else "gpu:1"
+    given = whole_nodes.gpus_given(chosen, cluster, kind.counts.values()) if chosen else 1
+    keys["gres"] = f"gpu:{kind.gres_type}:{given}" if kind.gres_type else f"gpu:{given}"
+    if given > 1:
+        keys["gpus_per_job"] = given
     longest_s = min(_longest(chosen), cluster.longest_of_qos(chosen) or _LONGEST_S)
     keys["time"] = numerals.slurm_time(longest_s)
-    keys |= _share(kind, chosen)
+    keys |= _share(kind, chosen, given)
     for key, what in (("account", "Accounts"), ("qos", "Qos")):
         allowed = chosen.allowed(what) if chosen else set()
         mine = cluster.own.get(key, frozenset())
@@ -159,10 +162,10 @@ def _longest(partition: Partition | None) -> int:
     return min(most or _LONGEST_S, _LONGEST_S)
 
 
-def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
-    """Return the memory and CPUs for one GPU, on the node that has least."""
-    memory = min(node.memory_mb // count for node, count in kind.counts.items())
-    cpus = min(node.cpus // count for node, count in kind.counts.items())
+def _share(kind: GpuKind, partition: Partition | None, gpus: int) -> dict[str, str | int]:
+    """Return the memory and CPUs for so many GPUs, on the node that has least."""
+    memory = min(node.memory_mb * gpus // count for node, count in kind.counts.items())
+    cpus = min(node.cpus * gpus // count for node, count in kind.counts.items())
     if partition is not None:
         memory = min(memory, partition.limit("MaxMemPerNode") or memory)
         cpus = min(cpus, partition.limit("MaxCPUsPerNode") or cpus)

@@ -22,7 +22,7 @@ from typing import Final, Literal
 from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import site
+from hpcsweep.cluster.slurm import site, whole_nodes
 from hpcsweep.cluster.slurm.call import CouldNotAsk
 from hpcsweep.cluster.slurm.sbatch import LimitReached, Place, Rejected
 from hpcsweep.cluster.slurm.site import (
@@ -161,7 +161,7 @@ def options_of(profile: Profile) -> Wants:
     """Return the GPU and the sbatch options of a profile."""
     values = {}
     places = {}
-    for key in (*_KEYS, "gpu", "gpu_name"):
+    for key in (*_KEYS, "gpu", "gpu_name", "gpus_per_job"):
         places[key] = profile.where(key)
         if getattr(profile, key) is not None:
             values[key] = str(getattr(profile, key))
@@ -208,6 +208,7 @@ def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[Pr
     matches = match(wants, [partition.name for partition in chosen], cluster.nodes)
     verdict = _of_sbatch(wants, shlex.join(arguments(profile)), matches, answer)
     findings = [*_partitions(wants, cluster, chosen)]
+    findings += whole_nodes.unfitting(wants, profile.gpus_per_job, cluster, chosen, matches.found)
     findings += other_gpus(wants, matches.with_features)
     if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
         findings += _unknown_names(wants, cluster)

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from hpcsweep.catalog import gpus
@@ -41,6 +41,8 @@ _SHOWN: Final = 8
 _BRACKETS: Final = re.compile(r"\([^)]*\)")
 # A setting of a partition: a value may have blanks, as the groups in `AllowGroups=domain users,hpc`
 _SETTING: Final = re.compile(r"(\w+)=(.*?)(?=\s+[A-Z]\w*=|\s*$)")
+# In a list of resources, such as `cpu=8,gres/gpu:v100=4`
+_GPUS: Final = re.compile(r"gres/gpu(?::[^=,]*)?=(\d+)")
 _SACCTMGR: Final = ("sacctmgr", "-n", "-P", "--readonly", "show")
 # What Slurm prints where a list of names limits nothing.
 _LIMITLESS: Final = frozenset({"ALL", "NONE", "N/A", "(NULL)", ""})
@@ -179,6 +181,7 @@ class Cluster:
     partitions: Sequence[Partition]
     own: Mapping[str, frozenset[str]]  # the user's account, qos, groups
     qos_time_s: Mapping[str, int]  # the time limits of QOS that have one
+    qos_gpus: Mapping[str, int] = field(default_factory=dict)  # what QOS demand at least of a job
 
     def longest_of_qos(self, partition: Partition | None, qos: str = "") -> int | None:
         """Return the longest time in seconds that QOS let a job have; None: none, or not known.
@@ -186,12 +189,20 @@ class Cluster:
         Without the name of a QOS it is the user's only one. Where the partition has a QOS, too,
         flags of theirs say which counts: a job above both never starts.
         """
+        names = self._qos_of(partition, qos)
+        return max(
+            (self.qos_time_s[name] for name in names if name in self.qos_time_s), default=None
+        )
+
+    def fewest_of_qos(self, partition: Partition | None, qos: str = "") -> int:
+        """Return the fewest GPUs that QOS let a job have; 0 without such a limit."""
+        return max(self.qos_gpus.get(name, 0) for name in self._qos_of(partition, qos))
+
+    def _qos_of(self, partition: Partition | None, qos: str) -> tuple[str, str]:
         own = self.own.get("qos", frozenset())
         if not qos and len(own) == 1:
             (qos,) = own
-        of_partition = partition.settings.get("QoS", "") if partition else ""
-        limits = [self.qos_time_s[name] for name in (qos, of_partition) if name in self.qos_time_s]
-        return max(limits, default=None)
+        return qos, partition.settings.get("QoS", "") if partition else ""
 
 
 def describe() -> Cluster | CouldNotAsk:
@@ -205,27 +216,37 @@ def describe() -> Cluster | CouldNotAsk:
     every_partition = partitions()
     if isinstance(every_partition, CouldNotAsk):
         return every_partition
+    seconds, fewest = _limits_of_qos(settings.get("AccountingStorageEnforce", ""))
     return Cluster(
         config=settings,
         nodes=every_node,
         partitions=every_partition,
         own=_own(settings.get("ClusterName", "")),
-        qos_time_s=_qos_time_s(settings.get("AccountingStorageEnforce", "")),
+        qos_time_s=seconds,
+        qos_gpus=fewest,
     )
 
 
-def _qos_time_s(enforced: str) -> dict[str, int]:
-    """Return the time limits of QOS in seconds, of those that have one, if they are enforced."""
+def _limits_of_qos(enforced: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the time limits of QOS in seconds, and the fewest GPUs; of those that have them.
+
+    Both are empty if they are not enforced.
+    """
+    times: dict[str, int] = {}
+    fewest: dict[str, int] = {}
     if "limits" not in enforced:
-        return {}
-    answer = ask(*_SACCTMGR, "qos", "format=Name,MaxWall")
-    limits = {}
+        return times, fewest
+    answer = ask(*_SACCTMGR, "qos", "format=Name,MaxWall,MinTRES")
     for line in () if isinstance(answer, CouldNotAsk) else answer.splitlines():
-        name, _bar, limit = line.partition("|")
+        name, _bar, limits = line.partition("|")
+        limit, _bar, least = limits.partition("|")
         seconds = duration(limit)
         if seconds is not None:
-            limits[name] = seconds
-    return limits
+            times[name] = seconds
+        gpus = _GPUS.findall(least)
+        if gpus:
+            fewest[name] = max(map(int, gpus))
+    return times, fewest
 
 
 def _own(cluster: str) -> dict[str, frozenset[str]]:
