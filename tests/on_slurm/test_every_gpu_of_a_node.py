@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gate import Gate
+from hpcsweep.errors import Refused
 from hpcsweep.store import attempt
 from lab import PATIENCE_S
 from labtools import arrays, running, wait_for_the_end
@@ -109,3 +110,29 @@ def test_a_cancelled_job_is_told_once_and_the_next_submit_measures_the_rest(
     assert done.returncode == 0, done.stderr
     wait_for_the_end(lab)
     assert len({row["point_id"] for row in gate.desk.rows("sweep")}) == 18
+
+
+def test_a_site_that_gives_whole_nodes_is_discovered(special_cluster: StartCluster, tmp_path: Path):
+    """By its partition, or by what its QOS demands; a profile that lags behind is refused."""
+    whole = "PartitionName=a_whole Nodes=v100n1 OverSubscribe=EXCLUSIVE"
+    several = "PartitionName=a_half Nodes=mi250n1 QOS=calm"
+    lab = special_cluster(gpus_per_node=8, lines=(whole, several))
+    lab.run("sacctmgr", "-i", "modify", "qos", "calm", "set", "MinTRESPerJob=gres/gpu=4")
+    desk = Desk(tmp_path)
+    done = desk.run("discover")
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "cluster_profiles/v100.yaml").read_text()
+    assert 'partition: "a_whole"' in written
+    assert 'gres: "gpu:v100:8"\ngpus_per_job: 8\n' in written
+    written = (tmp_path / "cluster_profiles/mi250.yaml").read_text()
+    assert 'gres: "gpu:mi250:4"\ngpus_per_job: 4\n' in written
+    for name in ("v100", "mi250"):
+        done = desk.run("doctor", "--cluster", name)
+        assert "would accept these jobs" in done.stdout
+        assert "gpus_per_job" not in done.stdout
+    (tmp_path / "cluster_profiles/one.yaml").write_text(
+        "extends: mi250\ngres: gpu:mi250:1\ngpus_per_job: 1\n"
+    )
+    done = desk.run("doctor", "--cluster", "one")
+    assert "your QOS lets no job start with less than 4 GPUs" in done.stdout
+    assert done.returncode == Refused.exit_code
