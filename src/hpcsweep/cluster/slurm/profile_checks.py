@@ -208,7 +208,13 @@ def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[Pr
     matches = match(wants, [partition.name for partition in chosen], cluster.nodes)
     verdict = _of_sbatch(wants, shlex.join(arguments(profile)), matches, answer)
     findings = [*_partitions(wants, cluster, chosen)]
-    findings += whole_nodes.unfitting(wants, profile.gpus_per_job, cluster, chosen, matches.found)
+    job = whole_nodes.GpusOfJob(
+        asked=[wish.count for wish in wants.gres if wish.name == "gpu"],
+        measuring=profile.gpus_per_job,
+        qos=wants["qos"].lower(),
+    )
+    for misfit in whole_nodes.misfits(job, cluster, chosen, matches.found):
+        findings.append(wants.finding(*misfit))
     findings += other_gpus(wants, matches.with_features)
     if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
         findings += _unknown_names(wants, cluster)

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hpcsweep.cluster.slurm.profile_checks import ProfileFinding, Wants
     from hpcsweep.cluster.slurm.site import Cluster, Node, Partition
 
 
@@ -34,21 +33,28 @@ def gpus_given(
     return max(1, cluster.fewest_of_qos(partition, qos))
 
 
-def unfitting(
-    wants: Wants,
-    gpus_per_job: int,
-    cluster: Cluster,
-    partitions: Iterable[Partition],
-    nodes: Iterable[Node],
-) -> Iterator[ProfileFinding]:
+@dataclass(frozen=True, kw_only=True)
+class GpusOfJob:
+    """What a profile wants of a job."""
+
+    asked: Sequence[int]  # GPUs, by each option of sbatch that asks for some
+    measuring: int  # of them: `gpus_per_job`
+    qos: str
+
+
+Misfit = tuple[Literal["warn", "fail"], str, str, str]  # level, key, what is wrong, what to do
+
+
+def misfits(
+    job: GpusOfJob, cluster: Cluster, partitions: Iterable[Partition], nodes: Iterable[Node]
+) -> Iterator[Misfit]:
     """Yield where a job has other GPUs than those that measure; `nodes` match the profile."""
-    counts = [wish.count for wish in wants.gres if wish.name == "gpu"]
-    asked = sum(counts)
+    asked = sum(job.asked)
     # two options may name the same GPUs; who wants one alone may ask for its neighbours, too
-    if gpus_per_job > 1 and counts and gpus_per_job not in {asked, max(counts)}:
-        detail = f"jobs ask for {count(asked, 'GPU')}, and `gpus_per_job` is {gpus_per_job}"
+    if job.measuring > 1 and job.asked and job.measuring not in {asked, max(job.asked)}:
+        detail = f"jobs ask for {count(asked, 'GPU')}, and `gpus_per_job` is {job.measuring}"
         do = f"write the same number: `gpus_per_job: {asked}` measures on all of them side by side"
-        yield wants.finding("fail", "gres", detail, do)
+        yield "fail", "gres", detail, do
         return
     on_nodes = []
     for node in nodes:
@@ -56,14 +62,14 @@ def unfitting(
         if gpus:
             on_nodes.append(gpus)
     for partition in partitions:
-        given = gpus_given(partition, cluster, on_nodes, wants["qos"].lower())
-        if given <= gpus_per_job:
+        given = gpus_given(partition, cluster, on_nodes, job.qos)
+        if given <= job.measuring:
             continue
         do = f"write `gpus_per_job: {given}`, and as many in `gres`, to measure on all of them"
         if is_exclusive(partition, cluster):
             detail = f"partition {partition.name} gives whole nodes of {given} GPUs"
-            detail += f", of which {count(gpus_per_job, 'GPU')} would measure"
-            yield wants.finding("warn", "gpus_per_job", detail, do)
+            detail += f", of which {count(job.measuring, 'GPU')} would measure"
+            yield "warn", "gpus_per_job", detail, do
         elif asked < given:
             detail = f"your QOS lets no job start with less than {given} GPUs"
-            yield wants.finding("fail", "gpus_per_job", detail, do)
+            yield "fail", "gpus_per_job", detail, do
