@@ -147,6 +147,42 @@ def test_jobs_whose_id_was_lost_on_the_way_are_found_and_not_sent_again(
     _finish(cluster, desk, "gated")
 
 
+def _site_says(desk: Desk, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an sbatch first that says something before and after Slurm's; a try it hands on."""
+    folder = desk.folder / "site"
+    folder.mkdir()
+    sbatch = f'{shutil.which("sbatch")} "$@"'
+    script = f'#!/bin/sh\n[ "$1" = --test-only ] && exec {sbatch}\n{words}\n{sbatch}\n{words}\n'
+    (folder / "sbatch").write_text(script)
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_numbers_in_the_greeting_of_a_site_are_no_job(
+    cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch, launcher: str
+):
+    """Neither a job nor an amount, before or after the id."""
+    words = "echo 'Your job 17 has ended'; echo '4321.50 core-hours left'; echo"
+    _site_says(desk, words, monkeypatch)
+    done = desk.run("submit", "s.yaml", "--cluster", launcher)
+    assert done.returncode == 0, done.stderr
+    _finish(cluster, desk, launcher)
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_what_a_site_refuses_in_its_own_words_is_not_looked_for(
+    cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch, launcher: str
+):
+    """No job of it is in the queue: nothing is left behind, and its words are told."""
+    words = "echo 'Dear user,' >&2; echo 'ask for less memory!' >&2; exit 9"
+    _site_says(desk, words, monkeypatch)
+    refused = desk.run("submit", "s.yaml", "--cluster", launcher)
+    assert refused.returncode == 7
+    assert "sbatch refuses (`mem`): Dear user,; ask for less memory!" in refused.stderr
+    assert desk.sweep("s").submissions() == []
+
+
 def test_attempts_of_an_array_that_nobody_knows_are_stopped(
     bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -234,8 +235,8 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     assert str(unasked) == "sacct: Slurm accounting storage is disabled"
 
 
-def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
-    """Slurm's own library names each base state and each flag; none of them is unknown here."""
+def _of_library(lab: Lab, call: str) -> list[str]:
+    """Return what an expression about Slurm's own library prints, by line."""
     library = next(Path("/usr/lib").glob("*/slurm*/libslurmfull.so"), None)
     if library is None:
         pytest.skip("libslurmfull.so is not where Debian has it")
@@ -243,10 +244,33 @@ def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
         "import ctypes\n"
         f"slurm = ctypes.CDLL({str(library)!r})\n"
         "slurm.job_state_string.restype = ctypes.c_char_p\n"
-        "every = [*range(32), *(1 << n for n in range(32))]\n"
-        "print(*(slurm.job_state_string(bits).decode() for bits in every))\n"
+        "slurm.job_reason_string.restype = ctypes.c_char_p\n"
+        "slurm.slurm_strerror.restype = ctypes.c_char_p\n"
+        f"for each in {call}: print(each.decode())\n"
     )
-    printed = cluster.run(sys.executable, "-c", program).stdout
-    told = [slurm.state_of(word) for word in printed.split()]
+    return lab.run(sys.executable, "-c", program).stdout.splitlines()
+
+
+def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
+    """Slurm's own library names each base state and each flag; none of them is unknown here."""
+    every = "[*range(32), *(1 << n for n in range(32))]"
+    printed = _of_library(cluster, f"map(slurm.job_state_string, {every})")
+    told = [slurm.state_of(word) for word in printed]
     assert {state.name for state in told if state.meaning is ChunkState.UNKNOWN} == {"?"}
     assert len({state.name for state in told}) > 20
+
+
+def test_every_answer_of_this_slurm_refuses_but_those_of_a_broken_connection(cluster: Lab):
+    """Slurm's own library has the text of each error; of a few nobody knows what became of it."""
+    answers = _of_library(cluster, "map(slurm.slurm_strerror, range(1000, 10200))")
+    known = [answer for answer in answers if not answer.startswith("Unknown error")]
+    unsure = []
+    for answer in known:
+        error = slurm.refusal(f"sbatch: error: Batch job submission failed: {answer}", "job.sbatch")
+        if not isinstance(error, Rejected):
+            unsure.append(answer)
+    assert len(known) > 200
+    assert 20 < len(unsure) < 35
+    words = "contact|connect|[Mm]essage|timed out|Zero Bytes|[Aa]uthentication|mode|version|address"
+    others = "Header lengths|missing socket|in progress|create job record|Communication"
+    assert [answer for answer in unsure if not re.search(f"{words}|{others}", answer)] == []

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import LimitReached, Place, Rejected, Unanswered
-from hpcsweep.cluster.slurm.sbatch import refusal
+from hpcsweep.cluster.slurm.sbatch import job_ids, refusal
 from hpcsweep.errors import SchedulerError
 from waiting import given_time, is_alive, wait_for
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 FAILED = "sbatch: error: Batch job submission failed: "
 FILTER = "sbatch: error: cli_filter plugin terminated with error"
+WORDS = st.lists(
+    st.from_regex(r"[A-Z][a-z]{2,8}( [a-z0-9.,:]{1,8}){0,4}", fullmatch=True),
+    min_size=1,
+    max_size=3,
+)
 NO_NODE = "Requested node configuration is not available"
 
 
@@ -51,10 +58,26 @@ NO_NODE = "Requested node configuration is not available"
             "mem",
         ),
         ("sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", "mem"),
-        (
-            f"sbatch: error: memory limit must be given\n{FAILED}Invalid feature specification",
-            "constraint",
+        *(
+            (f"sbatch: error: {words}\n{FAILED}{answer}", "mem")
+            for words in (
+                "memory limit must be provided for shared jobs",
+                "Requested memory 900G is above 512G",
+                "Please specify --mem-per-cpu in partition gpu",
+                "QOSMinMemory",
+            )
+            for answer in ("Invalid feature specification", "Unspecified error", POLICY)
         ),
+        (f"{FAILED}Memory required by task is not available", "mem"),
+        (f"{FAILED}Memory specification can not be satisfied", "mem"),
+        (f"{FAILED}Time limit specification required, but not provided", "time"),
+        (f"{FAILED}Invalid account or account/partition combination specified", "account"),
+        (f"{FAILED}Requested GRES option unsupported by configured SelectType plugin", "gres"),
+        ("sbatch: error: Walltime over the limit of partition gpu, of 4 GPUs", "time"),
+        ("sbatch: error: lua: account lab has no GPU hours left", "account"),
+        ("sbatch: error: lua: partition gpu needs a GPU", "gres"),
+        ("ERROR: choose one of the partitions long, short", "partition"),
+        ("sbatch.real: error: Invalid --time specification", "time"),
         (
             "sbatch: error: Parameter --gres=gpu:1 no longer acceptable, please switch to --gpus=1",
             "gres",
@@ -73,7 +96,10 @@ NO_NODE = "Requested node configuration is not available"
     ],
 )
 def test_every_refusal_names_what_to_change(printed: str, option: str):
-    """The error holds Slurm's words, the key of the profile, and a second line with the way out."""
+    """The error holds Slurm's words, the key of the profile, and a second line with the way out.
+
+    What a plugin of the site says of it counts more than Slurm's answer behind that.
+    """
     error = refusal(printed, "job.sbatch")
     assert isinstance(error, Rejected)
     first, advice = str(error).splitlines()
@@ -96,6 +122,7 @@ def test_every_refusal_names_what_to_change(printed: str, option: str):
         (f"sbatch: error: AssocMaxSubmitJobLimit\n{FAILED}{POLICY}", "AssocMaxSubmitJobLimit"),
         (f"sbatch: error: QOSGrpSubmitJobsLimit\n{FAILED}{POLICY}", "QOSGrpSubmitJobsLimit"),
         ("Slurm temporarily unable to accept job, sleeping and retrying", "MaxJobCount"),
+        ("sbatch: error: Slurm job queue full, sleeping and retrying", "MaxJobCount"),
         (f"{FAILED}Resource temporarily unavailable", "MaxJobCount"),
     ],
 )
@@ -117,11 +144,12 @@ def test_a_limit_on_the_number_of_jobs_is_not_a_mistake(printed: str, limit: str
         ("Protocol authentication error", True),
         ("Connection reset by peer", True),
         ("Message receive failure", True),
-        ("Words of a later release", True),
+        ("Incompatible versions of client and server code", True),
+        ("Communication shutdown failure", True),
     ],
 )
 def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
-    """What is no refusal leaves open whether the job went in; a refused connection does not."""
+    """A broken connection leaves open whether the job went in; a refused one does not."""
     error = refusal(f"{FAILED}{words}", "job.sbatch")
     assert isinstance(error, Unanswered)
     assert error.maybe_accepted is maybe
@@ -140,7 +168,11 @@ def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
         "echo 'sbatch: warning: QOS debug is not allowed there, moved' >&2; kill -KILL $$",
         "echo 'sbatch: error: Invalid qos\n' >/dev/null; exit 137",
         "echo 'sbatch: error: A word of a plugin' >&2; kill -KILL $$",
-        "echo 'sbatch: error: A word of a plugin' >&2; exit 255",
+        "echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255",
+        "echo 'Connection to login1 closed by remote host.' >&2; exit 255",
+        "printf 'Greetings\\nTraceback (most recent call last):\\nKeyError: 3\\n' >&2; exit 1",
+        "echo 'sbatch: warning: partition gpu is not allowed' >&2; exit 1",
+        "exit 1",
         "echo 'sbatch: error: slurm_receive_msg: Socket timed out' >&2; exit 1",
         "echo 'sbatch: error: Slurm controller not responding, sleeping and retrying' >&2; exit 1",
     ],
@@ -148,11 +180,38 @@ def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
 def test_every_other_end_of_sbatch_leaves_open_whether_the_job_went_in(
     program: Callable[[str, str], Path], tmp_path: Path, then: str
 ):
-    """A signal, a code without words, an id and a failure, words of a site's script."""
+    """A signal, no word of what is wrong, an id and a failure, a script that broke, several ids."""
     program("sbatch", then)
     with pytest.raises(Unanswered, match="it looks there first") as caught:
         slurm.submit(tmp_path / "job.sh")
     assert caught.value.maybe_accepted
+
+
+@given(plugin=WORDS, code=st.sampled_from([1, 2, 9, 127, 255]))
+def test_whatever_words_a_refusal_has_it_is_one(plugin: list[str], code: int):
+    """Plugins and scripts of sites, and later releases, have words of their own."""
+    greeting = ["Welcome to the cluster", "17 users are here"]
+    said = [f"\x1b[31msbatch: error: {line}\x1b[0m" for line in plugin]
+    failed = f"{FAILED}No {plugin[-1]}"
+    for told in (
+        plugin,
+        [*greeting, said[0], *plugin[1:]],
+        [*greeting, *said, failed, *greeting],
+        [*greeting, failed, *greeting],
+    ):
+        error = refusal("\r\n".join(told), "job.sbatch", code)
+        assert isinstance(error, Rejected)
+        assert plugin[-1] in error.words
+        assert greeting[0] not in error.words
+
+
+def test_a_site_that_says_no_on_standard_output_is_heard(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """Where nothing is on the other one."""
+    program("sbatch", "echo 'ERROR: name a project'; exit 3")
+    with pytest.raises(Rejected, match="refuses: ERROR: name a project"):
+        slurm.submit(tmp_path / "job.sh")
 
 
 def test_a_job_that_is_only_tried_is_told_by_what_sbatch_says(
@@ -210,12 +269,25 @@ def _submit(folder: Path) -> Callable[[float], SchedulerError]:
     return submit
 
 
-def test_a_greeting_around_the_job_id_is_not_the_job_id(
+@pytest.mark.parametrize("line", ["12", "12;far", "Submitted batch job 12 on cluster far"])
+@pytest.mark.parametrize(
+    "site", [[], ["4321.50 core-hours left"], ["17 jobs of yours wait", "job 18 ended"], ["12"]]
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\x1b[0m\n"])
+def test_a_greeting_around_the_job_id_is_not_the_job_id(line: str, site: list[str], end: str):
+    """The id has a line of its own, whatever numbers a site prints before and after."""
+    for printed in ([*site, line], [line, *site], [*site, line, *site]):
+        assert [job.key for job in job_ids(end.join(printed) + end)] == [(12, None)]
+
+
+def test_without_one_clear_id_it_is_an_open_question(
     program: Callable[[str, str], Path], tmp_path: Path
 ):
-    """The id is found among a site's own lines; none at all is an open question, not a job."""
-    program("sbatch", "echo Welcome; echo '12;far'; echo 'Have a nice day'")
-    assert slurm.submit(tmp_path / "job.sh").key == (12, None)
+    """None at all, or several: the next command looks into the queue."""
+    program("sbatch", "echo Welcome; echo 12; echo 17")
+    with pytest.raises(Unanswered, match="several job ids, 12, 17, in") as caught:
+        slurm.submit(tmp_path / "job.sh")
+    assert caught.value.maybe_accepted
     program("sbatch", "echo Welcome")
     with pytest.raises(Unanswered, match="no job id but 'Welcome'") as caught:
         slurm.submit(tmp_path / "job.sh")

@@ -124,6 +124,20 @@ NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login no
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
 
 
+# Words of the connection to slurmctld, of whatever program, after which an answer may be lost.
+CONNECTION: Final = re.compile(
+    r"unable to contact|timed out|connection (?:refused|reset|closed|lost|failure|timed)"
+    r"|connection to \S+ closed|lost connection|zero bytes"
+    r"|communication shutdown|(?:send|receive) failure|message length|zero length message"
+    r"|entire message|header lengths|unexpected message|missing socket|operation now in progress"
+    r"|protocol (?:auth|vers)|versions of client and server|stream version"
+    r"|authentication (?:error|agent|credential|public key|does)|munge|not responding|retrying"
+    r"|slurm_\w*(?:send|recv|receive|msg|conn)|transport endpoint|broken pipe|route to host"
+    r"|network is (?:down|unreachable)|can't find an address|standby mode",
+    re.IGNORECASE,
+)
+
+
 def available() -> bool:
     """Say whether this machine has sbatch."""
     return shutil.which("sbatch") is not None

@@ -213,8 +213,8 @@ def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[Pr
         measuring=profile.gpus_per_job,
         qos=wants["qos"].lower(),
     )
-    for misfit in whole_nodes.misfits(job, cluster, chosen, matches.found):
-        findings.append(wants.finding(*misfit))
+    misfits = whole_nodes.misfits(job, cluster, chosen, matches.found)
+    findings += [wants.finding(*misfit) for misfit in misfits]
     findings += other_gpus(wants, matches.with_features)
     if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
         findings += _unknown_names(wants, cluster)

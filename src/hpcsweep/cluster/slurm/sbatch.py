@@ -5,10 +5,11 @@
     SchedulerError
     |-- Rejected      sbatch will never accept this script
     |-- LimitReached  no more jobs now; the same command sends the rest later
-    `-- Unanswered    no answer, or none that is known
+    `-- Unanswered    no answer, or one that may be lost
 
-A job may be in the queue after every end of sbatch that is no refusal known here: an answer may be
-lost on its way back, and sites put scripts in front of sbatch. Such errors are `maybe_accepted`.
+An sbatch that fails has refused, whatever its words: sites have plugins with their own. Only after
+a few ends the job may be in the queue: a signal or our patience ended sbatch, its answer was lost
+on its way back, or a script that a site put in front of it broke. Such errors are `maybe_accepted`.
 """
 
 from __future__ import annotations
@@ -71,98 +72,170 @@ class Unanswered(SchedulerError):
 
 # Characters of Slurm's message: all of its own fit, not what a wrapper prints.
 _LONGEST: Final = 500
-BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
+BUSY: Final = re.compile(
+    r"temporarily unable to accept job|Resource temporarily unavailable|job queue full"
+    r"|creation temporarily disabled|Unable to create job record, try again"
+)
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
 # It sent nothing: no connection was made.
 _UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"
-# Words of the connection to slurmctld, after which a job may be in the queue.
-_CONNECTION: Final = re.compile(
-    r"Unable to contact|timed out|[Cc]onnection (?:re|failure|timed)|Zero Bytes|[Pp]rotocol"
-    r"|authentication|[Mm]unge|not responding|retrying|slurm_\w*(?:send|recv|receive|msg|conn)"
-    r"|Transport endpoint|route to host"
+# After these words alone a job may be in the queue: the connection broke, or a script of the site
+# in front of sbatch did, perhaps behind its call.
+_SCRIPT_BROKE: Final = r": line \d+: |^Traceback \(most|^(?:Killed|Terminated|Hangup)$"
+_OPEN: Final = re.compile(
+    f"{call.CONNECTION.pattern}|{_SCRIPT_BROKE}", re.IGNORECASE | re.MULTILINE
 )
-# What sbatch itself finds wrong; a warning, or a word of the script in front of it, is no refusal.
-_SAID: Final = re.compile(
-    r"^(?:\w+: (?:error|fatal): |sbatch: (?:unrecognized |invalid )?option).*", re.MULTILINE
-)
+_COLOURS: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+# In front of what sbatch says itself, whatever a site renamed it to.
+_OWN: Final = re.compile(r"(?:\S*sbatch\S*|\S+: (?:error|fatal)): (?!line \d+: )")
+_WARNING: Final = re.compile(r"(?:\S+: )?warning: ", re.IGNORECASE)
 # An answer of slurmctld, or for it; the second form is that of --test-only.
 _ANSWER: Final = re.compile(r"(?:Batch job submission failed|allocation failure): (.*)")
+_PROGRAMS: Final = re.compile(
+    r"(?:\S*sbatch\S*: |(?:\S+: )?(?:error|fatal): |allocation failure: "
+    r"|Batch job submission failed: )+"
+)
 # What a message of sbatch is about: an option by its name, or the key of the profile to change.
-_NAMED: Final = re.compile(r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)")
+_NAMED: Final = re.compile(
+    r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)|(?<!\S)[\"'`(]*--([a-z][\w-]*)"
+)
+_OF_OPTION: Final = {
+    "ntasks": "cpus_per_task", "cpus_per_gpu": "cpus_per_task", "time_min": "time",
+    "prefer": "constraint",
+}  # fmt: skip
+# In this order, since the later ones are often told only as the place where a limit holds. Nothing
+# of Slurm's general words for a limit, "accounting/QOS policy (... and/or time limits)", is a key.
 _ABOUT: Final = {
-    "partition": r"nvalid partition|Required partition not available|group not permitted|"
-    "No partition specified",
-    "constraint": "Invalid feature",
-    "gres": r"generic resource|Invalid GRES|--(?:gres|gpus)\b|(?:Max|Min)\w*GRES",
-    "qos": "Invalid qos",
-    "account": "Invalid account",
-    "mem": r"Memory specification|Max\w*Mem\w*PerJob|MinMemory|--mem\b|[Mm]emory limit",
-    "time": "time limit is invalid|MaxWall",
-    "cpus_per_task": r"More processors requested|Max\w*Cpu\w*Per(?:Job|Node)",
-    "array": "Invalid job array",
-    "dependency": "Job dependency problem",
+    "mem": r"\bmemory|\bmem\b|(?-i:(?:Max|Min|Grp)Mem|MemPer)",
+    "time": r"(?<!and/or )time.?limit|time.min\b|invalid time|\brun[ -]time|\bwall.?(?:time|clock)"
+    r"|MaxWall|WallDuration",
+    "account": r"\baccounts?\b",
+    "gres": r"generic resource|\bgres\b|\bgpus?\b|(?:Max|Min|Grp)GRES",
+    "cpus_per_task": r"More processors requested|more tasks than|CPU count"
+    r"|(?:Max|Min)Cpu\w*|\bcpus?\b|\bcores?\b",
+    "qos": r"(?<!accounting/)\bqos\b",
+    "constraint": r"\bfeatures?\b|\bconstraints?\b",
+    "array": "job array",
+    "dependency": "dependency problem",
     "script": "Unable to open file|batch script|DOS line breaks",
-    "": "node configuration is not available|accounting/QOS policy|denied|not permitted|"
-    "not allowed|Invalid user id|Unspecified error|Invalid .*specifi|Requested |[Rr]eservation|"
-    "[Ll]icense|wckey|Required node not available|specification|presently disabled",
+    "partition": r"\bpartitions?\b",
 }
+_LATER: Final = "run the same command again later to send the rest"
 _ADVICE: Final = "correct the profile; `hpcsweep doctor --cluster NAME` says what the cluster has"
-# The exit code of sbatch where it, or its controller, finds something wrong.
-_OWN_END: Final = 1
+# A shell adds the number of the signal that ended a program to this.
+_SIGNALLED: Final = range(128, 128 + 65)
 
 
-def _about(text: str) -> str | None:
-    """Return the key or option that a refusal is about; None for words that are none."""
+def _about(text: str) -> str:
+    """Return the key or option that a text is about; empty for words that name none."""
     option = _NAMED.search(text)
     if option:
-        return (option[1] or option[2]).replace("-", "_")
+        name = next(filter(None, option.groups())).replace("-", "_")
+        if name.startswith(("gpus", "gres")):
+            return "gres"
+        return "mem" if name.startswith("mem") else _OF_OPTION.get(name, name)
     for key, pattern in _ABOUT.items():
-        if re.search(pattern, text):
+        if re.search(pattern, text, re.IGNORECASE):
             return key
-    return None
+    return ""
 
 
-def refusal(printed: str, script: str, code: int | None = _OWN_END) -> SchedulerError:
-    """Turn what sbatch printed, without a job id, before it failed into the error to raise.
+def _lines(printed: str) -> list[str]:
+    """Return the lines that have words or numbers, without colours."""
+    lines = _COLOURS.sub("", printed).splitlines()
+    return [line.strip() for line in lines if re.search(r"\w", line)]
 
-    `code` is its exit code, where that is known: a signal may have ended it at any time.
+
+def _complaint(printed: str) -> tuple[list[str], str]:
+    """Return the lines that say what is wrong, and of these what sbatch itself says.
+
+    Those of sbatch up to slurmctld's answer, if there are any: sites greet before and after. Its
+    own words are that answer, which is last, or what it found wrong before it asked.
     """
-    message = _message(printed)
+    lines = [line for line in _lines(printed) if not _WARNING.match(line)]
+    own = [number for number, line in enumerate(lines) if _OWN.match(line)]
+    answers = [number for number, line in enumerate(lines) if _ANSWER.search(line)]
+    if answers:
+        told = lines[min(own + answers) : answers[-1] + 1]
+        return told, told[-1]
+    return lines[min(own, default=0) :], "\n".join(lines[number] for number in own)
+
+
+def refusal(errors: str, script: str, code: int | None = 1, *, output: str = "") -> SchedulerError:
+    """Turn what sbatch printed before it failed into the error to raise.
+
+    `code` is its exit code, where that is known: a signal may have ended it at any time. What a
+    site says on standard output counts where there are no errors.
+    """
+    ids = job_ids(f"{output}\n{errors}")
+    if ids:
+        what = f"sbatch printed the id {ids[-1]} and failed: {_message(_lines(errors))}"
+        return _open_question(script, what)
+    printed = errors if errors.strip() else output
+    told, said = _complaint(printed)
     answers = _ANSWER.findall(printed)
-    later = "run the same command again later to send the rest"
-    if BUSY.search(answers[-1] if answers else printed):
-        text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
+    message = _message(told or _lines(printed))
+    if BUSY.search(said or printed):
+        text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {_LATER}"
         return LimitReached(text, "MaxJobCount", maybe_accepted=not answers)  # it was trying
-    said = answers[-1] if answers else "\n".join(_SAID.findall(printed))
+    said = said or "\n".join(told)
     if re.search(UNCONFIGURED, said):
         return Rejected(f"sbatch: {NO_CONF}", words=NO_CONF)
     if re.search(_UNHEARD, said):
         return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
-    # Before it asks slurmctld, sbatch says in its own words, or in those of a site's plugin, what
-    # it finds wrong; an answer of slurmctld is one of a list.
-    before_it_asked = said and not answers and code == _OWN_END and not _CONNECTION.search(said)
-    if _about(said) is None and not before_it_asked:
-        return _open_question(script, f"sbatch failed, which is no refusal known here: {message}")
-    limit = _LIMIT.search(printed)
+    was_ended = code is None or code < 0 or code in _SIGNALLED
+    if not said or _OPEN.search(said) or (was_ended and not answers):
+        return _open_question(script, f"sbatch failed, and did not refuse: {message}")
+    return _refused(told, script, message)
+
+
+def _refused(told: Sequence[str], script: str, message: str) -> SchedulerError:
+    limit = _LIMIT.search("\n".join(told))
     if limit:
         name = limit[0][:_LONGEST]
-        text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
+        text = f"{script}: your limit on jobs in the system is reached ({name}); {_LATER}"
         return LimitReached(text, name)
-    option = _about(printed) or ""
+    # a plugin of the site says more than the answer behind its words
+    option = _about("\n".join(told[:-1])) or _about(told[-1])
     key = f" (`{option}`)" if option else ""
     text = f"{script}: sbatch refuses{key}: {message}\n{_ADVICE}"
     return Rejected(text, about=option, words=message)
 
 
-def _message(printed: str) -> str:
+def _message(lines: Sequence[str]) -> str:
     """Return Slurm's message in one line, without the names of programs."""
-    noise = r"^(?:sbatch: |error: |fatal: |allocation failure: |Batch job submission failed: )+"
     messages = []
-    for line in printed.splitlines():
-        said = re.sub(noise, "", line).strip()
+    for line in lines:
+        said = _PROGRAMS.sub("", line, count=1).strip()
         if said and not said.startswith('Try "'):
             messages.append(said)
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
+
+
+# The id alone, as --parsable has it, and the words without --parsable.
+_ID_LINE: Final = re.compile(
+    r"(?:sbatch: )?Submitted batch job (\d{1,18})(?: on cluster (\S+))?|(\d{1,18})(?:;(\S+))?"
+)
+
+
+def job_ids(printed: str) -> list[JobId]:
+    """Return the job ids that sbatch printed, each on a line of its own; other numbers are none."""
+    found: dict[str, str] = {}
+    for line in _lines(printed):
+        match = _ID_LINE.fullmatch(line)
+        if match:
+            job, cluster = match[1] or match[3], match[2] or match[4]
+            found[job] = f"{job};{cluster}" if cluster else found.get(job, job)
+    return [parse_id(text) for text in found.values()]
+
+
+def only_id(printed: str, script: str) -> JobId:
+    """Return the job id that sbatch printed; `Unanswered` where there is none, or several."""
+    ids = job_ids(printed)
+    if len(ids) == 1:
+        return ids[0]
+    which = f"several job ids, {', '.join(map(str, ids))}, in" if ids else "no job id but"
+    raise _open_question(script, f"sbatch printed {which} {cut(repr(printed.strip()), _SHOWN)}")
 
 
 # Seconds for an answer: at MaxJobCount sbatch retries for minutes, and a person waits.
@@ -197,20 +270,9 @@ def submit(
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):
         raise _open_question(str(script), f"sbatch gave no answer within {timeout:g} s")
-    ids = []
-    for line in reply.out.splitlines():  # some sites print a greeting here
-        job_id = parse_id(line)
-        if job_id.job is not None:
-            ids.append(job_id)
-    if reply.code != 0 and not ids:
-        raise refusal(reply.err, str(script), reply.code)
-    if reply.code != 0:
-        what = f"sbatch printed the id {ids[-1]} and failed: {_message(reply.err)}"
-        raise _open_question(str(script), what)
-    if not ids:
-        what = f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
-        raise _open_question(str(script), what)
-    return ids[-1]
+    if reply.code == 0:
+        return only_id(reply.out, str(script))
+    raise refusal(reply.err, str(script), reply.code, output=reply.out)
 
 
 @dataclass(frozen=True)
@@ -241,14 +303,16 @@ def would_accept(script: Path | None = None, *, options: Sequence[str] = ()) -> 
     reply = call.run(["sbatch", "--test-only", *options, what], call.TIMEOUT)
     if isinstance(reply, CouldNotAsk):
         return reply
-    if reply.code != 0:
-        refused = refusal(reply.err, what, reply.code)
-        no_cluster = re.search(UNCONFIGURED, reply.err)  # to ask
-        if reply.code is None or no_cluster or isinstance(refused, Unanswered):
-            return call.cause("sbatch", reply)
-        raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
-    return Place(match[2], match[1]) if match else Place()
+    if match:
+        return Place(match[2], match[1])
+    if reply.code == 0:
+        return Place()
+    refused = refusal(reply.err, what, reply.code, output=reply.out)
+    no_cluster = re.search(UNCONFIGURED, reply.err)  # to ask
+    if reply.code is None or no_cluster or isinstance(refused, Unanswered):
+        return call.cause("sbatch", reply)
+    raise refused
 
 
 def _open_question(script: str, what: str) -> Unanswered:

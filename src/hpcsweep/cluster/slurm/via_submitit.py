@@ -26,11 +26,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import submitit
-from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError
+from submitit.core.utils import DelayedSubmission, FailedJobError
 
 from hpcsweep import processes
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview
+from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview, only_id
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -156,7 +156,15 @@ def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN4
         raise MissingDependency(f"submitit: {error}") from error
     # submitit's own default, `submitit`, is no wckey of a site: one that enforces them refuses it
     executor._executor.parameters["wckey"] = None  # noqa: SLF001 - AutoExecutor takes None for no word
+    # submitit would take any number behind the word "job" for the id, such as that of a site's
+    # greeting; of the class, since it makes another executor for an array
+    of_slurm = type(executor._executor)  # noqa: SLF001
+    of_slurm._get_job_id_from_submission_command = staticmethod(_job_id)  # noqa: SLF001
     return executor
+
+
+def _job_id(printed: str) -> str:
+    return str(only_id(printed, "submitit").job)
 
 
 def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict[str, Any]:
@@ -213,13 +221,12 @@ def _errors(folder: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise MissingDependency(f"{error.filename}: not found; submit on a login node") from error
-    except FailedSubmissionError as error:
-        look = "run the same command again: it looks for the job in the queue first"
-        text = f"submitit: {error}; {look}"
-        raise slurm.Unanswered(text, maybe_accepted=True) from error
     except FailedJobError as error:
-        code = getattr(error.__cause__, "returncode", None)
-        raise slurm.refusal(str(error), str(folder), code) from error
+        ended = error.__cause__
+        if not isinstance(ended, subprocess.CalledProcessError):  # submitit killed sbatch
+            raise slurm.refusal(str(error), str(folder), None) from error
+        refused = slurm.refusal(ended.stderr, str(folder), ended.returncode, output=ended.output)
+        raise refused from error
 
 
 @contextmanager
