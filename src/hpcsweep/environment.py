@@ -136,3 +136,9 @@ def config_folder() -> Path:
     """Return the folder of the user's own configuration."""
     config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(config).expanduser() / "hpcsweep"
+
+
+def cache_folder() -> Path:
+    """Return the folder of what this user's commands may forget."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "hpcsweep"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +16,6 @@ from hpcsweep.cluster import slurm
 from labtools import one_at_a_time, requeue, running, wait_for_the_end
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lab import Lab
     from localruns import Desk
 
@@ -89,23 +90,53 @@ def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
     assert "expected to start" not in desk.run("status").stdout
 
 
+def _files(desk: Desk) -> set[Path]:
+    """Return the files below the results, but for those that an attempt is about to replace."""
+    return {path for path in desk.results.rglob("*") if not path.name.startswith(".")}
+
+
+def _let_pass(minutes: int) -> None:
+    """Make what status remembers older."""
+    (kept,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("*.json")
+    record = json.loads(kept.read_text())
+    for told in record["told"]:
+        told["at"] = (slurm.moment(told["at"]) - timedelta(minutes=minutes)).isoformat()
+    kept.write_text(json.dumps(record))
+
+
 @pytest.mark.no_second_try
 def test_silence_is_told_and_nothing_is_sent_twice(
     bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ):
     """Without slurmctld status answers from rows; submit counts everything as live, aloud.
 
-    After our own patience, since a client of Slurm itself waits for 19 s.
+    After our own patience, since a client of Slurm itself waits for 19 s. What status last saw of
+    each chunk is told with its age, and is no reason to send one again that was cancelled then.
     """
     gate = Gate(desk)
     gate.sweep(points=6, passes=0, name="s")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
-    bare_cluster.wait_for("start", running)
+    bare_cluster.wait_for("point at the gate", gate.waiting)
+    (job,) = running()
+    (submission,) = desk.sweep("s").submissions()
+    bare_cluster.run("scancel", f"{job.id.job}_1")
+    before = _files(desk)
+    bare_cluster.wait_for(
+        "cancellation",
+        lambda: _status(desk)["profiles"][0]["chunks"],
+        enough=lambda chunks: chunks == {"running": 1, "cancelled": 1},
+    )
+    assert _files(desk) == before  # status writes nothing there
     bare_cluster.kill("slurmctld")
     monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
+    _let_pass(minutes=14)
     shown = desk.run("status")
     assert shown.returncode == 0, shown.stderr
     assert "2 unknown" in shown.stdout
+    assert f"s: {submission.id}:0 was running, as of 14 min ago" in shown.stdout
+    why = "CANCELLED: cancelled; submit again to continue"
+    was = f"s: {submission.id}:1 was cancelled ({why}), as of 14 min ago"
+    assert was in shown.stdout
     assert "not asked: squeue: no answer within 0.5 s" in shown.stdout
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
@@ -114,4 +145,5 @@ def test_silence_is_told_and_nothing_is_sent_twice(
     assert len(desk.sweep("s").submissions()) == 1
     gone = desk.run("status", PATH="/nonexistent")
     assert "not asked: squeue: not found" in gone.stdout
+    assert was in gone.stdout
     gate.open()

@@ -2,7 +2,8 @@
 
 Each shard is read once, and only a few cells of each row are parsed; `make bench`
 measures the cost. Slurm gets two questions at most, whatever the number of sweeps, and none where
-every chunk has its rows. Nothing here takes a lock or writes.
+every chunk has its rows. Nothing here takes a lock, or writes but into the user's cache, what
+Slurm said (`last_known`).
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from hpcsweep.cluster import slurm, sweep_status
+from hpcsweep.cluster import last_known, slurm, sweep_status
 from hpcsweep.cluster.slurm import bad_nodes, journal
 from hpcsweep.cluster.slurm.journal import ChunkStatus, Journal, SlurmAnswer
-from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
+from hpcsweep.cluster.sweep_status import LastKnown, ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs
 from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
@@ -85,6 +86,8 @@ class _Submission:
     latest: dict[int, list[bytes]]  # by chunk: header and last rows of its newest attempt
     doubts: dict[str, str]  # by point with status ok: why its row is not valid
     attempts: dict[ShardPath, list[tuple[str, PointStatus]]]  # with point and status of their rows
+    # where squeue is silent: by chunk, what it last said
+    recalled: dict[int, LastKnown] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -154,12 +157,18 @@ def _sweep(
         sent.append((submission.manifest.spec_sha256, ids))
         rowless += [shard for shard, rows in submission.attempts.items() if not rows]
         in_slurm = in_slurm or submission.in_slurm
+    if in_slurm and answer.mute:
+        recalled = last_known.recall(sweep_dir)
+        for submission in submissions:
+            submission.recalled = recalled.get(submission.dir.id, {})
     orphans = runs.known_orphans(sweep_dir, sent)
     profiles = []
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
         again = group[-1].manifest.again
         newest = [submission for submission in group if submission.manifest.again == again]
         profiles.append(_profile(sweep_dir, label, newest, answer, orphans))
+    if in_slurm and not answer.mute:
+        last_known.keep(sweep_dir, [*chain.from_iterable(one.last_known for one in profiles)])
     avoided = list[bad_nodes.BadNode]()
     until = list[AdaptiveRun]()
     try:
@@ -210,7 +219,7 @@ def _profile(
         doubts |= submission.doubts
         attempts += submission.attempts
         maps |= submission.manifest.maps
-    profile = ProfileStatus(label, status=best(rows), doubts=doubts)
+    profile = ProfileStatus(label, status=best(rows), doubts=doubts, silent=answer.mute is not None)
     if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
         with suppress(ResultsError):  # `problems` names unreadable files
             current = []
@@ -241,6 +250,7 @@ def _add(
     `settled` are points that a newer submission took over, or have a row, or left the sweep.
     """
     runs_here = ledger.local_is_live(submission.dir) if submission.manifest.is_local else None
+    shown: dict[int, ChunkStatus] = {}
     troubles: dict[tuple[str, str], list[int]] = {}
     for index, ids in submission.ids.items():
         missing = len({point_id for point_id in ids if point_id not in submission.rows})
@@ -258,6 +268,7 @@ def _add(
         elif missing and settled.issuperset(ids):
             continue
         profile.chunks[chunk.state] += 1
+        shown[index] = chunk
         failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
@@ -266,6 +277,25 @@ def _add(
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))
+    profile.last_known += _last_words(submission, shown, silent=profile.silent)
+
+
+def _last_words(
+    submission: _Submission, shown: Mapping[int, ChunkStatus], *, silent: bool
+) -> Iterator[LastKnown]:
+    """Yield what Slurm last said of chunks that lack rows: just now, or before it fell silent."""
+    now = journal.now()
+    told: dict[tuple[str, str, str], list[int]] = {}
+    for index, chunk in shown.items():
+        if chunk.state is ChunkState.DONE or index not in submission.sent.open_chunks:
+            continue
+        last = submission.recalled.get(index)
+        if silent and last:
+            told.setdefault((last.state, last.why, last.at), []).append(index)
+        elif not silent and not chunk.unseen:
+            told.setdefault((chunk.state, chunk.why, now), []).append(index)
+    for (state, why, at), chunks in told.items():
+        yield LastKnown(submission.dir.id, slurm.task_list(chunks), state, why, at)
 
 
 def _add_live(

@@ -34,6 +34,23 @@ class Trouble:
         return f"{self.submission}:{self.chunks} {self.state}: {self.why}"
 
 
+@dataclass(frozen=True)
+class LastKnown:
+    """Chunks of one submission that lack rows, in the state that Slurm last told."""
+
+    submission: str
+    chunks: str
+    state: str
+    why: str
+    at: str  # UTC, ISO 8601
+
+    def __str__(self) -> str:
+        why = f" ({self.why})" if self.why else ""
+        age = datetime.now(timezone.utc) - datetime.fromisoformat(self.at).astimezone()
+        when = f"as of {duration(age.total_seconds())} ago"
+        return f"{self.submission}:{self.chunks} was {self.state}{why}, {when}"
+
+
 @dataclass
 class ProfileStatus:
     """The points of one sweep that went to one profile."""
@@ -51,6 +68,8 @@ class ProfileStatus:
     running_done: int = 0  # points with a row in the chunks that run
     running_points: int = 0
     troubles: list[Trouble] = field(default_factory=list)
+    last_known: list[LastKnown] = field(default_factory=list)
+    silent: bool = False  # squeue gives no answer now: `last_known` is of an earlier one
     at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
     failures: list[FailureGroup] = field(default_factory=list)  # why points were not measured
     disturbed: str = ""  # what disturbed points that are not valid, and what to do
@@ -99,6 +118,7 @@ class ProfileStatus:
             "expected_start": _span(self.starts),
             "failed": [asdict(failure) for failure in self.failures],
             "trouble": [asdict(trouble) for trouble in self.troubles],
+            "last_known": [asdict(told) for told in self.last_known],
         }
 
     def words(self) -> list[str]:
@@ -120,8 +140,9 @@ class ProfileStatus:
             lines.append(f"chunks: {', '.join(states)}")
             if self.starts:
                 lines.append(f"waiting chunks: {expected(self.starts)}")
-            troubles += map(str, self.troubles[:_TROUBLES])
-            more = len(self.troubles) - _TROUBLES
+            told = [*self.troubles, *(self.last_known if self.silent else ())]
+            troubles += map(str, told[:_TROUBLES])
+            more = len(told) - _TROUBLES
             if more > 0:
                 troubles.append(f"and {more} more (--json shows all)")
         return [*(f"{self.profile}: {line}" for line in lines), *troubles]

@@ -361,8 +361,7 @@ def _answers(
     """
     question = json.dumps([folders, networks, devices, *_versions()])
     stamp = hashlib.sha256(question.encode()).hexdigest()[:24]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = cache / "hpcsweep" / "support" / f"{stamp}.json"
+    path = environment.cache_folder() / "support" / f"{stamp}.json"
     with suppress(HpcsweepError, OSError, ValueError, KeyError):
         kept = files.read_json(path)
         return kept["networks"], kept["cudnn"]
