@@ -26,7 +26,8 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
 FOREIGN = {  # options of other programs that sentences name
-    *("--deadline", "--exclude", "--mem", "--name", "--time"),  # sbatch
+    *("--array", "--chdir", "--clusters", "--deadline", "--exclude", "--mem", "--name"),  # sbatch
+    *("--no-requeue", "--requeue", "--time", "--wait"),
     *("--cache-control", "--clock-control", "--export", "--kernel-name", "--launch-count"),  # ncu
     *("--nvtx-include", "--page", "--set", "--metrics"),
     "--kernel-trace",  # rocprofv3

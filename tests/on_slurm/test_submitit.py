@@ -203,7 +203,6 @@ def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):
     ("text", "told"),
     [
         ("time: null\n", "`time` is missing"),
-        ("sbatch_options: ['-H']\n", "submitit takes --name=value"),
         ("sbatch_options: ['--comment=a\\']\n", "No escaped character"),
         ("wrapper: nsys\n", "needs launcher: sbatch"),
     ],

@@ -155,7 +155,7 @@ def test_a_job_script_is_for_its_owner(desk, tmp_path):
         "launcher: sbatch\ngpu: l40\ntime: 60\nenv: {API_TOKEN: tok-5f3a}\n"
     )
     submission = folders.new_submission(desk.sweep(), "red")
-    job_script.write(submission, profile.load(tmp_path / "red.yaml"))
+    job_script.write(submission, profile.load(tmp_path / "red.yaml"), 1)
     assert "tok-5f3a" in submission.script.read_text()
     assert submission.script.stat().st_mode & 0o777 == 0o600
 

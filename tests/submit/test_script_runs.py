@@ -76,7 +76,7 @@ class Node:
         path.write_text(f"gpu: {gpu}\n{site}")
         asked = request.make(sweep_file.load(self.desk.spec(text)), profile.load(path))
         submission = written(self.desk.sweep(), asked).submission
-        job_script.write(submission, asked.profile)
+        job_script.write(submission, asked.profile, 1)
         return submission
 
     def start(self, submission: SubmissionDir, *options: str, **env: str) -> subprocess.Popen[str]:

@@ -258,8 +258,11 @@ def blamed(error: click.ClickException) -> str:
 def config(ctx: click.Context, *, all: bool) -> Answer:
     """Show the options that are set, and where each value comes from.
 
-    That is: the command line, an environment variable, FILE:LINE, or the default.
+    That is: the command line, an environment variable, FILE:LINE, or the default. `sbatch.*` are
+    sbatch's own variables, which count where a profile says nothing of it.
     """
+    from hpcsweep.spec import directives
+
     chosen = []
     rows = [("option", "value", "from")]
     for setting in shown(ctx):
@@ -267,10 +270,27 @@ def config(ctx: click.Context, *, all: bool) -> Answer:
         if all or of_the_program or setting["from"] != "default":
             chosen.append(setting)
             rows.append((setting["name"], _cell(setting["value"]), setting["from"]))
+    refused = []
+    for one in directives.variables(os.environ):
+        if one.why_not:
+            refused.append(one)
+        else:
+            name = f"sbatch.{one.option}"
+            value = one.value or True
+            chosen.append({"name": name, "value": value, "from": one.source, "variable": one.name})
+            rows.append((name, _cell(value), one.source))
     files = [str(path) for path in lookup.config_files()]
     return Answer(
-        record=lambda: {"read": files, "settings": chosen},
-        text=lambda: [*aligned(rows), f"files: {', '.join(files) or 'none'}"],
+        record=lambda: {
+            "read": files,
+            "settings": chosen,
+            "not_taken": {one.name: one.why_not for one in refused},
+        },
+        text=lambda: [
+            *aligned(rows),
+            *(one.refusal for one in refused),
+            f"files: {', '.join(files) or 'none'}",
+        ],
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from hpcsweep import numerals
 from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.errors import ProfileError
-from hpcsweep.spec import document, lookup
+from hpcsweep.spec import directives, document, lookup
 from hpcsweep.spec.validation import (
     LINE_ENDS,
     NAME,
@@ -38,7 +37,6 @@ from hpcsweep.spec.validation import (
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATHS: Final = ("venv", "python")
-_LIMIT: Final = ("-t", "--time")  # options of sbatch
 
 
 def _regex(text: str) -> str:
@@ -57,26 +55,6 @@ def _read_by(parse: Callable[[str], object]) -> AfterValidator:
         return text
 
     return AfterValidator(check)
-
-
-def _option(text: str) -> str:
-    if not text.startswith("-") or not shlex.split(text):  # which refuses an open quote
-        raise ValueError("needs an option of sbatch, such as --exclusive")
-    if text.startswith(("--cluster", "-M")):
-        raise ValueError("cannot name a cluster; the variable SLURM_CLUSTERS does")
-    name, value = sbatch_option(text)
-    if name in _LIMIT:
-        numerals.slurm_seconds(value)
-    return text
-
-
-def sbatch_option(text: str) -> tuple[str, str]:
-    """Return the name and the value of an option: of ``--time=60``, ``-p gpu``, ``-pgpu``."""
-    words = shlex.split(text)
-    name, equals, value = words[0].partition("=")
-    if not name.startswith("--") and len(name) > 2:
-        return words[0][:2], words[0][2:]  # a short option is one letter
-    return name, words[1] if not equals and len(words) > 1 else value
 
 
 def _variables(env: dict[str, str]) -> dict[str, str]:
@@ -128,9 +106,10 @@ class ProfileFile(Shape):
     gpus_per_job: Count = entry(
         "GPUs of a job: each measures a chunk of its own beside the others", default=1
     )
-    array_throttle: Count | None = entry("most tasks of an array that run at once")
-    sbatch_options: list[Annotated[Line, AfterValidator(_option)]] = entry(
-        "more options of sbatch, passed on unchanged", default=[]
+    array_throttle: Count | None = entry("most tasks of a submission that run at once")
+    sbatch_options: list[Annotated[Line, AfterValidator(directives.checked)]] = entry(
+        "more options of sbatch, which win over all others; SBATCH_* variables add to them",
+        default=[],
     )
     init: list[Line] = entry(
         "lines to run before `modules`, such as the script that defines `module`; as `setup`",
@@ -181,6 +160,10 @@ class Profile(ProfileFile):
         """Return FILE:LINE of a key; the profile's path if no file sets it."""
         return self.places.get(key, str(self.path))
 
+    def where_option(self, entry: str) -> str:
+        """Return FILE:LINE of an entry of `sbatch_options`, or the variable that sets it."""
+        return self.places.get(entry) or self.where("sbatch_options")
+
     @property
     def device_file(self) -> Path:
         """The file with the properties of its GPU, which `doctor` writes on a node with one."""
@@ -198,15 +181,9 @@ class Profile(ProfileFile):
         return self.in_slurm and (any(own) or "PYTHONPATH" in self.env)
 
     @property
-    def time_options(self) -> list[str]:
-        """Time limits that `sbatch_options` set, which override `time`."""
-        options = map(sbatch_option, self.sbatch_options)
-        return [value for name, value in options if name in _LIMIT]
-
-    @property
     def time_limit(self) -> str | None:
-        """Time limit of its jobs, as sbatch takes it: the last one."""
-        return self.time_options[-1] if self.time_options else self.time
+        """Time limit of its jobs, as sbatch takes it: `sbatch_options` override `time`."""
+        return directives.named(self.sbatch_options).get("time", self.time)
 
     @property
     def time_seconds(self) -> int | None:
@@ -229,6 +206,8 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
         text = f"the file's name is the profile's: found {document.show(path.stem)}"
         raise doc.complaint((), f"{text}, needs letters, digits, `_`, `-`, `.`")
     profile = Profile(**data, name=path.stem, path=path, places=places)
+    if profile.in_slurm:
+        profile = _with_variables(profile)
     complaints = document.Complaints(doc)
     for keys, text in _mistakes(profile):
         in_this_file = [key for key in keys if key in doc.data]  # and in none that it extends
@@ -267,6 +246,27 @@ def _with_parents(
     if env:
         merged["env"] = env
     return merged
+
+
+def _with_variables(profile: Profile) -> Profile:
+    """Add what variables of sbatch say, where the profile says nothing of it, before its options.
+
+    The place of such an option is its variable.
+    """
+    own = {*directives.named(profile.sbatch_options)}
+    for key, value in profile:
+        if value is not None:
+            own.add(key.replace("_", "-"))
+    places = {**profile.places}
+    entries = []
+    for variable in directives.taken(os.environ, own):
+        try:
+            entries.append(directives.checked(variable.entry))
+        except ValueError as error:
+            raise ProfileError(f"{variable.source}: found {variable.value!r}, {error}") from error
+        places[variable.entry] = variable.source
+    options = [*entries, *profile.sbatch_options]
+    return profile.model_copy(update={"sbatch_options": options, "places": places})
 
 
 def _parent(doc: document.Document, name: str) -> Path:
@@ -332,7 +332,7 @@ def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("gpus_per_job", "wrapper"), f"{text}; set gpus_per_job: 1, or wrapper: none"
     if profile.wrapper_options and profile.wrapper == "none":
         yield (), "`wrapper_options` need a `wrapper`; set one, or remove the options"
-    if launcher.needs_time and profile.time is None:
+    if launcher.needs_time and profile.time_limit is None:
         text = f'`time` is missing, and launcher {profile.launcher} needs one, such as "24:00:00"'
         yield ("time", "launcher"), f"{text} or UNLIMITED"
     if limit is not None and limit <= profile.signal_lead and launcher.in_slurm:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import math
+import os
 import shutil
 import socket
 import subprocess
@@ -35,7 +36,7 @@ from hpcsweep import files, messages, sources
 from hpcsweep.catalog import VISIT, network_of, worker_key
 from hpcsweep.errors import Refused
 from hpcsweep.point import Point
-from hpcsweep.spec import lookup
+from hpcsweep.spec import directives, lookup
 from hpcsweep.store import chunk_file, folders, runs
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.manifest import Manifest, RunSettings, masked
@@ -346,10 +347,16 @@ def discard(submission: SubmissionDir) -> None:
             path.parent.rmdir()
 
 
-def tell_templates(submission: SubmissionDir) -> None:
-    """Say which templates of the user's own the job script is made of: they are code."""
+def tell_surroundings(submission: SubmissionDir) -> None:
+    """Say which templates of the user's own make the job script, and which variables do not.
+
+    Templates are code. Inside a job, sbatch's variables may be that job's, and nobody misses them.
+    """
     for path in submission.read_manifest().templates:
         messages.note(f"the job script is made of your own template {path}")
+    for variable in directives.variables(os.environ):
+        if variable.why_not and "SLURM_JOB_ID" not in os.environ:
+            messages.note(variable.refusal)
 
 
 def _manifest(job: Submit) -> Manifest:

@@ -7,7 +7,6 @@ smallest, with few passes and for a minute at most, since this machine may be a 
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ def show(job: Submit) -> Submit:
         return job
     kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
     kept_draft = SweepDir(Path(kept)).submission(job.new.id)
-    draft.tell_templates(kept_draft)
+    draft.tell_surroundings(kept_draft)
     tasks = ceil(len(job.chunk_seconds) / profile.gpus_per_job)
     tasks = min(tasks, job_script.max_size(slurm.config()))
     assert job.answer  # noqa: S101 - `ask_only` came before
@@ -76,9 +75,9 @@ def show(job: Submit) -> Submit:
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
     messages.progress(shown.script)
-    messages.progress(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
+    messages.progress(f"sbatch {file.name}")
     messages.progress(f"submit would send the files in {kept_draft.path}")
-    answer = slurm.would_accept(file, options=shown.options)
+    answer = slurm.would_accept(file)
     if isinstance(answer, slurm.CouldNotAsk):
         messages.warning(f"Slurm was not asked: {answer}")
     else:

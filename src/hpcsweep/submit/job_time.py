@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep.errors import ResultsError
 from hpcsweep.numerals import slurm_time
+from hpcsweep.spec import directives
 from hpcsweep.store import attempt, chunk_file, runs
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.submit.comparison import AskedTime
@@ -64,7 +65,7 @@ def asked(job: Submit) -> AskedTime:
 
 def _may_be_shorter(profile: Profile) -> bool:
     """Say whether the time is the program's to choose: no option sets it, nothing slows a job."""
-    is_set = profile.time is not None and not profile.time_options
+    is_set = profile.time is not None and "time" not in directives.named(profile.sbatch_options)
     return profile.in_slurm and is_set and profile.wrapper == "none"
 
 

@@ -187,7 +187,7 @@ def send(job: Submit) -> Submit:
     assert job.answer  # noqa: S101 - `ask` came before
     queue.fence_off_lost_attempts(job.sweep_dir, job.answer)  # those that began meanwhile
     _tell_device(job.request)
-    draft.tell_templates(job.new)
+    draft.tell_surroundings(job.new)
     ids = queue.send(job.new, job.profile, job.bad_nodes)
     messages.progress(job.headline)
     if job.time.why:

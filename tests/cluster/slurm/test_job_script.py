@@ -90,7 +90,7 @@ def render(tmp_path: Path, text: str, folder: str = "/scratch/vision/results/res
     path = tmp_path / "site.yaml"
     path.write_text(text)
     submission = folders.SweepDir(Path(folder)).submission("20260101-000000-site")
-    return job_script.render(profile.load(path), submission)
+    return job_script.render(profile.load(path), submission, 3)
 
 
 @pytest.fixture(params=CASES)
@@ -199,7 +199,7 @@ def test_templates_of_ones_own_are_told_and_kept(desk, monkeypatch):
     asked = request.make(sweep_file.load("sweep.yaml"), profile.load("site.yaml"))
     submission = written(desk.sweep(), asked).submission
     assert submission.read_manifest().templates == (str(path),)
-    assert "export MINE=1" in job_script.render(asked.profile, submission)
+    assert "export MINE=1" in job_script.render(asked.profile, submission, 1)
 
 
 def test_a_job_has_the_torch_cache_of_submit_or_of_its_profile(

@@ -203,8 +203,9 @@ def _message(program: str, reply: ProgramOutput) -> str:
 def environment(program: str) -> dict[str, str]:
     """Return our environment without what changes what a program of Slurm prints or does.
 
-    SBATCH_* would override the script that `--dry-run` showed. sbatch keeps the locale, because the
-    job inherits it, and Slurm does not translate its messages.
+    SBATCH_* would override the script that `--dry-run` showed; the profile has what counts of them
+    (`spec.directives`). sbatch keeps the locale, because the job inherits it, and Slurm does not
+    translate its messages.
     """
     formats = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_")
     outside = outside_a_job(os.environ)

@@ -1,8 +1,13 @@
 """Renders the job script of a submission from its profile, and sends it to Slurm as job arrays.
 
 All values of a profile are quoted for the shell, and a line end in one is refused. A misspelt name
-in a template is an error. The call of sbatch names the folder and the range of the array, so one
-script serves all arrays of a submission: its argument is the first chunk of the array.
+in a template is an error. All options stand in the script, those of `sbatch_options` last, since
+the last one counts: sbatch by hand sends the same job. One script serves all arrays of a
+submission: for a later one the call names the range, and its first chunk as the argument.
+
+`array_throttle` is of the submission, and `%` is of an array: an array waits for the end of an
+earlier one where both together could run more tasks. It waits by `afterany`, which a cancelled
+array fulfils, too.
 
 The journal notes each array before sbatch is asked, and then the answer, so that an array whose
 answer was lost can be found again. At a limit on submitted jobs, smaller arrays are tried. The next
@@ -26,7 +31,7 @@ from hpcsweep import environment, files
 from hpcsweep.catalog import LAUNCHERS, gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal, profile_checks
-from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview
+from hpcsweep.cluster.slurm.sbatch import NOT_REQUEUED, RESTARTS, Preview
 from hpcsweep.errors import (
     HpcsweepError,
     PartlySubmitted,
@@ -35,56 +40,72 @@ from hpcsweep.errors import (
     UsageError,
 )
 from hpcsweep.processes import RUN_MODULE
-from hpcsweep.spec import lookup
+from hpcsweep.spec import directives, lookup
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 
-SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
+# First chunk, number of tasks, array to wait for (empty: none) to the id of the array.
+SubmitOne = Callable[[int, int, str], str]
 # Slurm's default (slurm.conf(5), MaxArraySize), where it cannot be asked.
 _MAX_ARRAY_SIZE: Final = 1001
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
 
 
-def write(submission: SubmissionDir, profile: Profile) -> None:
+def write(submission: SubmissionDir, profile: Profile, tasks: int) -> None:
     """Write the job script of a submission; it holds the values of the profile's variables."""
-    with files.replacing(submission.script, most=0o600) as file:
-        file.write(encoded(render(profile, submission)))
+    text = encoded(render(profile, submission, tasks))
+    try:
+        with files.replacing(submission.script, most=0o600) as file:
+            file.write(text)
+    except OSError as error:
+        raise files.cannot_write(submission.script, error) from error
 
 
 def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     """Submit every chunk; return the ids of the arrays."""
-    write(submission, profile)
 
-    def submit_one(first: int, tasks: int) -> str:
-        chosen = _call_options(submission, profile, tasks)
-        script_file = submission.script.absolute()
-        return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
+    def submit_one(first: int, tasks: int, after: str) -> str:
+        options = []
+        if first == 0:
+            write(submission, profile, tasks)
+        else:
+            options.append(f"--array={array_range(profile, tasks)}")
+        if after:
+            options.append(f"--dependency={dependency(profile, after)}")
+        arguments = [str(first)] if first else []
+        script = submission.script.absolute()
+        return str(slurm.submit(script, options=options, arguments=arguments))
 
-    return send_arrays(submission, submit_one, profile.gpus_per_job)
+    return send_arrays(submission, profile, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
-    """Return the job script, and the call of sbatch for the first array."""
-    return Preview(
-        script=render(profile, submission),
-        file=submission.script.name,
-        options=_call_options(submission, profile, tasks),
-        arguments=["0"],
-    )
+    """Return the job script of the first array; its call of sbatch has no options."""
+    return Preview(script=render(profile, submission, tasks), file=submission.script.name)
 
 
-def _call_options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[str]:
+def array_range(profile: Profile, tasks: int) -> str:
+    """Return the range of an array, with the number of tasks that may run at once."""
     throttle = f"%{profile.array_throttle}" if profile.array_throttle else ""
-    array = f"--array=0-{tasks - 1}{throttle}"
-    return [f"--chdir={submission.path.absolute()}", "--requeue", array]
+    return f"0-{tasks - 1}{throttle}"
 
 
-def send_arrays(submission: SubmissionDir, submit_one: SubmitOne, per_task: int = 1) -> list[str]:
+def dependency(profile: Profile, after: str) -> str:
+    """Return what a later array waits for: an earlier one, and what its profile says."""
+    own = directives.named(profile.sbatch_options).get("dependency", "")
+    if "?" in own:
+        text = f"Slurm cannot join `{own}`, one of several, with the wait for {after}"
+        raise ProfileError(f"{profile.path}: {text}; set array_throttle: null, or name one job")
+    return f"afterany:{after},{own}" if own else f"afterany:{after}"
+
+
+def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitOne) -> list[str]:
     """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array.
 
-    A task runs `per_task` chunks; the last one of all may run fewer.
+    A task runs `gpus_per_job` chunks; the last one of all may run fewer.
     """
+    per_task = profile.gpus_per_job
     total = submission.read_manifest().chunks
     clusters = os.environ.get("SLURM_CLUSTERS", "")
     if "," in clusters or clusters == "all":
@@ -94,12 +115,14 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne, per_task: int 
     sent = 0
     size = max_size(answer)
     ids: list[str] = []
+    side_by_side = _side_by_side(profile, ceil(total / per_task), size)
     while sent < total:
         size = min(size, ceil((total - sent) / per_task))
         chunks = range(sent, min(sent + size * per_task, total))
+        after = ids[-side_by_side] if len(ids) >= side_by_side else ""
         journal.note_sending(submission, chunks, per_task, client)
         try:
-            job = submit_one(sent, size)
+            job = submit_one(sent, size, after)
         except HpcsweepError as error:
             maybe_in_queue = isinstance(error, SchedulerError) and error.maybe_accepted
             if not maybe_in_queue:
@@ -118,15 +141,24 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne, per_task: int 
     return ids
 
 
+def _side_by_side(profile: Profile, tasks: int, size: int) -> int:
+    """Return how many arrays, of `size` tasks or less, may run together."""
+    throttle = profile.array_throttle
+    return tasks if not throttle or tasks <= throttle else max(1, throttle // size)
+
+
 def max_size(answer: dict[str, str] | slurm.CouldNotAsk) -> int:
     """Return how many tasks one array may have: MaxArraySize in `config` limits the index."""
     found = None if isinstance(answer, slurm.CouldNotAsk) else answer.get("MaxArraySize")
     return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)
 
 
-def render(profile: Profile, submission: SubmissionDir) -> str:
-    """Return the job script; raise where a value cannot be in it, or Slurm could write no log."""
-    return _render(_JOB, {**_preparation(profile), **_job(profile, submission)})
+def render(profile: Profile, submission: SubmissionDir, tasks: int) -> str:
+    """Return the job script of a first array of so many tasks.
+
+    Raise where a value cannot be in it, or Slurm could write no log.
+    """
+    return _render(_JOB, {**_preparation(profile), **_job(profile, submission, tasks)})
 
 
 def encoded(text: str) -> bytes:
@@ -162,10 +194,13 @@ def _preparation(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
+def _job(profile: Profile, submission: SubmissionDir, tasks: int) -> dict[str, Any]:
+    folder = str(submission.path.absolute())
     return {
         "options": [
             ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
+            ("--chdir", folder),
+            ("--array", array_range(profile, tasks)),
             ("--output", _output(submission)),
             ("--open-mode", "append"),
             ("--signal", f"B:USR1@{profile.signal_lead}"),
@@ -179,8 +214,9 @@ def _job(profile: Profile, submission: SubmissionDir) -> dict[str, Any]:
         "wrapper": profile.wrapper,
         "wrapper_options": "".join(f" {quote(option)}" for option in profile.wrapper_options),
         "shards": str(submission.shards.absolute()),
-        "submission": str(submission.path.absolute()),
+        "submission": folder,
         "restarts": RESTARTS,
+        "not_requeued": NOT_REQUEUED,
     }
 
 

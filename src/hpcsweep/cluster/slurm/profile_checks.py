@@ -35,7 +35,8 @@ from hpcsweep.cluster.slurm.site import (
     split_at_commas,
 )
 from hpcsweep.errors import suggest
-from hpcsweep.spec.profile import Profile, sbatch_option
+from hpcsweep.spec import directives
+from hpcsweep.spec.profile import Profile
 
 Level = Literal["ok", "none", "warn", "fail"]
 SbatchAnswer = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
@@ -45,11 +46,6 @@ _KEYS: Final = (
     *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
     *("nodelist", "exclude", "account", "qos"),
 )
-# The short options of sbatch that are looked at.
-_SHORT: Final = {
-    "-p": "partition", "-C": "constraint", "-t": "time", "-A": "account", "-q": "qos",
-    "-G": "gpus", "-o": "output", "-e": "error", "-w": "nodelist", "-x": "exclude",
-}  # fmt: skip
 # What a key names, where that has another name.
 _KINDS: Final = {"constraint": "feature", "nodelist": "node", "exclude": "node"}
 # What a partition may be limited to, and the key of the profile, or what of the user's, has it.
@@ -165,19 +161,19 @@ def options_of(profile: Profile) -> Wants:
         places[key] = profile.where(key)
         if getattr(profile, key) is not None:
             values[key] = str(getattr(profile, key))
-    for option in profile.sbatch_options:
-        name, value = sbatch_option(option)
-        key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
-        more: list[str] = []
-        if key.startswith("gpus"):  # also per node, socket, task
-            more = [f"gpu:{word}" for word in split_at_commas(value)]
-        elif key.startswith("tres_per"):  # such as cpu=4,gres/gpu:v100=1
-            more = [word for word in split_at_commas(value) if word.startswith("gres")]
-        if more:  # beside `gres`
-            key = "gres"
-            value = ",".join([*split_at_commas(values.get(key, "")), *more])
-        values[key] = value
-        places[key] = profile.where("sbatch_options")
+    for entry in profile.sbatch_options:
+        for name, value in directives.read(entry):
+            key = name.replace("-", "_")
+            more: list[str] = []
+            if key.startswith("gpus"):  # also per node, socket, task
+                more = [f"gpu:{word}" for word in split_at_commas(value)]
+            elif key.startswith("tres_per"):  # such as cpu=4,gres/gpu:v100=1
+                more = [word for word in split_at_commas(value) if word.startswith("gres")]
+            if more:  # beside `gres`
+                key = "gres"
+                value = ",".join([*split_at_commas(values.get(key, "")), *more])  # noqa: PLW2901
+            values[key] = value
+            places[key] = profile.where_option(entry)
     return Wants(values, places)
 
 

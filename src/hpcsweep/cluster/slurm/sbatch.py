@@ -28,6 +28,10 @@ from hpcsweep.text import cut
 
 # Requeues of one task at most: preemption may bring dozens, a job that ends at once no end of them.
 RESTARTS: Final = 100
+# What a job's log says where points are left, and Slurm or `--no-requeue` has it end.
+NOT_REQUEUED: Final = (
+    "hpcsweep: this job is not requeued; `hpcsweep submit` sends the points that are left"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +40,6 @@ class Preview:
 
     script: str
     file: str  # where the script would lie in the submission's folder
-    options: Sequence[str] = ()
-    arguments: Sequence[str] = ()
 
 
 class Rejected(SchedulerError):

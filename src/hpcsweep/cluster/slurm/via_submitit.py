@@ -12,7 +12,6 @@ of ten minutes or less as a time-out.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -30,8 +29,8 @@ from submitit.core.utils import DelayedSubmission, FailedJobError
 
 from hpcsweep import processes
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview, only_id
-from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
+from hpcsweep.cluster.slurm.sbatch import NOT_REQUEUED, RESTARTS, Preview, only_id
+from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
@@ -43,8 +42,6 @@ _STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _C
 _PATIENCE: Final = 5.0
 # submitit reckons in minutes and knows no `UNLIMITED`; more than any limit of a site.
 _NO_LIMIT_MIN: Final = 366 * 24 * 60
-# submitit always sets a limit; this one never binds.
-_NO_THROTTLE: Final = 10**9
 _SAME_NAME: Final = ("partition", "constraint", "gres", "account", "qos", "nodelist", "exclude")
 
 
@@ -70,7 +67,10 @@ class Supervised:
         # which Slurm requeues by itself.
         may_requeue = restarts < RESTARTS and set(came) != {signal.SIGTERM}
         if (code == EXIT_REQUEUE or -code in came) and may_requeue:
-            signal.raise_signal(_CHECKPOINT)  # submitit checkpoints, requeues and exits
+            try:
+                signal.raise_signal(_CHECKPOINT)  # submitit checkpoints, requeues and exits
+            except subprocess.CalledProcessError:  # which has told why
+                sys.stderr.write(f"{NOT_REQUEUED}\n")
         if code:
             sys.exit(code if code > 0 else 128 - code)
 
@@ -114,8 +114,8 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     per_task = profile.gpus_per_job
     call = Supervised(str(submission.path.absolute()), per_task)
 
-    def submit_one(first: int, tasks: int) -> str:
-        executor.update_parameters(**_parameters(submission, profile, tasks))
+    def submit_one(first: int, tasks: int, after: str) -> str:
+        executor.update_parameters(**_parameters(submission, profile, tasks, after))
         with _errors(submission.submitit):
             jobs = executor.map_array(call, range(first, first + tasks * per_task, per_task))
         job_id = str(jobs[0].job_id).partition("_")[0]
@@ -125,7 +125,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_id
 
     with _environment(), _private(submission.submitit):
-        return job_script.send_arrays(submission, submit_one, per_task)
+        return job_script.send_arrays(submission, profile, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
@@ -167,49 +167,49 @@ def _job_id(printed: str) -> str:
     return str(only_id(printed, "submitit").job)
 
 
-def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict[str, Any]:
+def _parameters(
+    submission: SubmissionDir, profile: Profile, tasks: int, after: str = ""
+) -> dict[str, Any]:
     """Return the keys of a profile by submitit's names; submitit leaves out None."""
-    from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415
+    from hpcsweep.cluster.slurm import job_script, profile_checks  # noqa: PLC0415
 
     seconds = profile.time_seconds
-    cpus = profile.cpus_per_task
     # One task, which starts every supervisor of the job; and srun has not taken sbatch's
     # --cpus-per-task since 22.05.
     srun = ["--nodes=1", "--ntasks=1"]
+    cpus = profile_checks.options_of(profile)["cpus_per_task"]
     if cpus:
         srun.append(f"--cpus-per-task={cpus}")
+    more = _more(profile)
+    if after:
+        more["dependency"] = job_script.dependency(profile, after)
     return {
         **{f"slurm_{key}": getattr(profile, key) for key in _SAME_NAME},
         "name": f"hpcsweep-{submission.sweep_dir.name}",
         "timeout_min": _NO_LIMIT_MIN if seconds is None else ceil(seconds / 60),
         "nodes": profile.nodes,
-        "cpus_per_task": cpus,
+        "cpus_per_task": profile.cpus_per_task,
         "stderr_to_stdout": True,
         "slurm_mem": profile.mem,
         "slurm_setup": job_script.setup(profile).splitlines(),
         "slurm_signal_delay_s": profile.signal_lead,
-        "slurm_array_parallelism": profile.array_throttle or _NO_THROTTLE,
         "slurm_srun_args": srun,
         "slurm_additional_parameters": {
+            "array": job_script.array_range(profile, tasks),
             "chdir": str(submission.path.absolute()),
-            "requeue": True,
             **({"time": "UNLIMITED"} if seconds is None else {}),
-            **({"array": "0-0"} if tasks == 1 else {}),
-            **_more(profile),
+            **more,
         },
     }
 
 
 def _more(profile: Profile) -> dict[str, str | bool]:
-    """Return `sbatch_options` as names and values; submitit takes only long options."""
+    """Return `sbatch_options` as submitit's parameters, which have a value each and no order."""
+    from hpcsweep.spec import directives  # noqa: PLC0415
+
     found: dict[str, str | bool] = {}
-    for option in profile.sbatch_options:
-        word, *others = shlex.split(option)
-        name, equals, value = word.partition("=")
-        if others or not name.startswith("--"):
-            problem = f"submitit takes --name=value or --name, not `{option}`"
-            raise ProfileError(f"{profile.path}: sbatch_options: {problem}")
-        found[name[2:]] = value if equals else True
+    for name, value in directives.named(["--requeue", *profile.sbatch_options]).items():
+        found[name.replace("-", "_")] = value or True
     return found
 
 
