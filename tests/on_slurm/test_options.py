@@ -99,7 +99,7 @@ def test_sbatch_by_hand_sends_the_same_job(cluster: Lab, tmp_path: Path):
 def test_a_chunk_that_may_not_be_requeued_ends_and_submit_sends_the_rest(
     cluster: Lab, tmp_path: Path, launcher: str
 ):
-    """Its log says so."""
+    """Its log says so, and `status`."""
     soon = f"test -e {tmp_path}/again || HPCSWEEP_DEADLINE=$(( $(date +%s) + 3 ))"
     more = f"launcher: {launcher}\nkill_wait: 1\nsignal_lead: 20\nsetup: [{json.dumps(soon)}]\n"
     desk = furnished(tmp_path / "desk", SLOW, f"{more}sbatch_options: [--no-requeue]\n")
@@ -108,6 +108,11 @@ def test_a_chunk_that_may_not_be_requeued_ends_and_submit_sends_the_rest(
     assert NOT_REQUEUED in log(first)
     assert len(first.attempts(0)) == 1
     assert len(desk.rows("s")) < 20
+    cluster.wait_for(
+        "state of the chunk",
+        lambda: desk.run("status", "s").stdout,
+        enough=lambda told: re.search("0 stopped: .*submit again to continue", told),
+    )
     (tmp_path / "again").touch()
     submitted(desk)
     wait_for_the_end(cluster)

@@ -137,6 +137,25 @@ def test_an_option_of_sbatch_stands_over_the_time_limit(tmp_path: Path, options:
     assert profile.load(write(tmp_path, a=text)).time_seconds == 300
 
 
+def test_variables_of_sbatch_stand_below_what_a_profile_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their names as the places of complaints; on this machine they are nothing."""
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
+    own = profile.load(write(tmp_path, a="gpu: l40\ntime: 30\nsbatch_options: [-A mine]\n"))
+    assert (own.time_limit, own.sbatch_options) == ("30", ["-A mine"])
+    assert profile.load(write(tmp_path, here="gpu: l40\nlauncher: local\n")).time_limit is None
+    words = complaint_about(tmp_path, b="gpu: l40\n")
+    assert "a time limit of 60 s (environment: SBATCH_TIMELIMIT) ends before" in words
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "9")
+    found = profile.load(write(tmp_path, b="gpu: l40\nlauncher: submitit\n"))
+    assert (found.time_seconds, found.where_option("--account=lab")) == (
+        540,
+        "environment: SBATCH_ACCOUNT",
+    )
+
+
 def test_all_fields_are_read(tmp_path: Path) -> None:
     """Each with a value of its own."""
     text = """
@@ -235,6 +254,7 @@ def test_a_profile_may_extend_the_one_of_its_own_name_that_it_hides(
         ("gpu: l40\nsetup:\n  - |\n    two\n    lines\n", ":3: setup[0]: found 'two\\nlines\\n', "),
         ("gpu: l40\npartition: ''\n", ":2: partition: found '', needs one line of text"),
         ("gpu: l40\nsbatch_options: [exclusive]\n", ":2: sbatch_options[0]: found 'exclusive', "),
+        ("gpu: l40\nsbatch_options: [-a 0-9]\n", "found '-a 0-9', --array cannot set the array"),
         ("gpu: l40\nsbatch_options: [--time=1h]\n", ":2: sbatch_options[0]: found '--time=1h', "),
         ("gpu: l40\nenv: {A: true}\n", ":2: env.A: found true, needs text; quote it"),
         ("gpu: l40\nenv: {A B: x}\n", ":2: env: found a map, needs NAME: text"),

@@ -269,6 +269,14 @@ def _with_variables(profile: Profile) -> Profile:
     return profile.model_copy(update={"sbatch_options": options, "places": places})
 
 
+def _variable_of(profile: Profile, option: str) -> str:
+    """Return `` (VARIABLE)`` if one sets an option."""
+    for one in profile.sbatch_options:
+        if one in profile.places and option in directives.named([one]):
+            return f" ({profile.places[one]})"
+    return ""
+
+
 def _parent(doc: document.Document, name: str) -> Path:
     """Return the file that a profile extends: beside it, or by `lookup`."""
     file = name if name.endswith(lookup.SUFFIXES) else f"{name}.yaml"
@@ -336,5 +344,6 @@ def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
         text = f'`time` is missing, and launcher {profile.launcher} needs one, such as "24:00:00"'
         yield ("time", "launcher"), f"{text} or UNLIMITED"
     if limit is not None and limit <= profile.signal_lead and launcher.in_slurm:
-        text = f"a time limit of {limit} s ends before `signal_lead`, {profile.signal_lead} s"
+        by = _variable_of(profile, "time")
+        text = f"a time limit of {limit} s{by} ends before `signal_lead`, {profile.signal_lead} s"
         yield ("time", "signal_lead"), f"{text}; set a longer time or a shorter lead"

@@ -206,7 +206,7 @@ def _job(profile: Profile, submission: SubmissionDir, tasks: int) -> dict[str, A
             ("--signal", f"B:USR1@{profile.signal_lead}"),
             *profile_checks.own_options(profile),
         ],
-        "more": profile.sbatch_options,
+        "more": ["--requeue", *profile.sbatch_options],
         "python": interpreter(profile),
         "run_module": RUN_MODULE,
         "starts": "supervisor" if profile.gpus_per_job == 1 else "side_by_side",

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep.cluster import slurm
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import EXIT_REQUEUE, ResultsError
 from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.folders import ShardPath, SubmissionDir
 from hpcsweep.store.jobs_file import (
@@ -397,14 +397,15 @@ def _ended(
         return ChunkStatus(_state_of(state) if state else ChunkState.FAILED, record.reason)
     if record and record.state is AttemptState.DONE and record.reason == attempt.LEFT_TO_OTHERS:
         return ChunkStatus(ChunkState.DONE, record.reason)
+    left_points = job is not None and job.exit_code == EXIT_REQUEUE  # and was not requeued
+    if record and record.state is AttemptState.STOPPED and (left_points or state is None):
+        why = "; ".join(filter(None, (record.reason, "submit again to continue")))
+        return ChunkStatus(ChunkState.STOPPED, why)
     if state:
         why = f"{state.name}: {state.says}"
         if job and job.exit_code and state.name == "FAILED":
             why = f"{why} ({job.exit_code})"
         return ChunkStatus(_state_of(state), why)
-    if record and record.state is AttemptState.STOPPED:
-        why = "; ".join(filter(None, (record.reason, "submit again to continue")))
-        return ChunkStatus(ChunkState.STOPPED, why)
     return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
 
 
