@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep import numerals
-from hpcsweep.spec.validation import LINE_ENDS
 
 # Of sbatch(1), to know the rest of a shortened one.
 _LONG: Final = """
@@ -191,7 +190,7 @@ def variables(environment: Mapping[str, str]) -> list[Variable]:
         why_not = RESERVED.get(option, "")
         if option in _NOT_BY_VARIABLE or option not in _LONG:
             why_not = "write its option into the `sbatch_options` of a profile"
-        if not LINE_ENDS.isdisjoint(value):
+        if not {"\n", "\r"}.isdisjoint(value):
             why_not = "a job script cannot hold its line end"
         if inside:
             why_not = "inside a job it may be that job's"

@@ -9,6 +9,7 @@ or a cloud has given its name to another machine. Preemption is not a node's fau
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import ResultsError
+from hpcsweep.spec import directives
 from hpcsweep.store import attempt, typed_json
 from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import AttemptState
@@ -88,9 +90,13 @@ def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
     """Return the profile with `nodes` added to its excluded nodes."""
     if not nodes:
         return profile
-    excluded = profile.exclude or ""
-    for node in nodes:
-        excluded = f"{excluded},{node.name}" if excluded else node.name
+    options = directives.named(profile.sbatch_options)
+    own = options.get("exclude", profile.exclude)
+    names = [node.name for node in nodes]
+    excluded = ",".join([own, *names] if own else names)
+    if "exclude" in options:  # which wins over the key
+        more = [*profile.sbatch_options, shlex.quote(f"--exclude={excluded}")]
+        return profile.model_copy(update={"sbatch_options": more})
     return profile.model_copy(update={"exclude": excluded})
 
 
