@@ -75,9 +75,12 @@ def test_a_node_tells_what_it_lacks(cluster: Lab, desk: Desk):
     wait_for_the_end(cluster)
 
 
-def test_a_node_without_the_environment_is_told_by_the_line_that_failed(cluster: Lab, desk: Desk):
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_a_node_without_the_environment_is_told_by_the_line_that_failed(
+    cluster: Lab, desk: Desk, launcher: str
+):
     """No Python of ours runs there, so the job's own output is the answer."""
-    desk.spec(f"{PROFILE}gpu: cpu\nvenv: /nowhere\n", "mine.yaml")
+    desk.spec(f"{PROFILE}gpu: cpu\nvenv: /nowhere\nlauncher: {launcher}\n", "mine.yaml")
     done = desk.run("doctor", "--cluster", "mine.yaml", "--on-node")
     assert done.returncode == Refused.exit_code
     assert "this setup line failed: . /nowhere/bin/activate" in done.stdout

@@ -80,11 +80,6 @@ def tries(desk: Desk) -> Counter[str]:
     return Counter(row["point_id"] for row in desk.rows("s"))
 
 
-def log(submission: SubmissionDir) -> str:
-    """Return what the submission's jobs printed."""
-    return "".join(path.read_text() for path in submission.submitit.glob("*.out"))
-
-
 def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, tmp_path: Path):
     """And on the node submitit loads its launcher, but nothing of the submitting side.
 
@@ -168,15 +163,39 @@ def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: 
     assert sorted(tries(desk).values()) == [1] * 8
 
 
-def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: Desk):
-    """With exit code 5, before any Python starts."""
-    profile(desk, "bad", "max_points_per_chunk: 6\nsetup: ['no_such_tool --x']\n")
-    submission = submit(desk, "bad")
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: Desk, chunks: int):
+    """With exit code 5, before any Python starts; `logs` shows it, of whichever chunk."""
+    profile(desk, "bad", f"max_points_per_chunk: {6 // chunks}\nsetup: ['no_such_tool --x']\n")
+    (sent,) = arrays(submit(desk, "bad"))
     wait_for_the_end(cluster)
-    assert "this setup line failed: no_such_tool --x" in log(submission)
-    (sent,) = arrays(submission)
-    shown = cluster.run("scontrol", "show", "job", f"{sent.job_id}_0").stdout
-    assert "ExitCode=5:0" in shown
+    for chunk in (None, chunks - 1):
+        shown = desk.run("logs", "s", *([] if chunk is None else [str(chunk)]))
+        assert "this setup line failed: no_such_tool --x" in shown.stdout, shown.stderr
+    shown = cluster.run("scontrol", "show", "job", f"{sent.job_id}_0")
+    assert "ExitCode=5:0" in shown.stdout
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_what_a_requeued_job_prints_before_its_worker_is_shown(
+    cluster: Lab, desk: Desk, chunks: int
+):
+    """Behind the log of the attempt before."""
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1, name="s")
+    once = 'test -z "$SLURM_RESTART_COUNT" || { echo no node; false; }'
+    size = f"max_points_per_chunk: {6 // chunks}\n"
+    profile(desk, "once", f"{size}setup: [{json.dumps(once)}]\n")
+    (sent,) = arrays(submit(desk, "once"))
+    cluster.wait_for("point at the gate", gate.waiting)
+    cluster.run("scancel", "--signal=USR2", f"{sent.job_id}_0")
+    shown = cluster.wait_for(
+        "words of the second start",
+        lambda: desk.run("logs", "s", "0").stdout,
+        enough=lambda said: "this setup line failed" in said,
+    )
+    assert "no node" in shown
+    assert "/0.0.log <==" in shown
 
 
 def test_a_dry_run_shows_what_is_sent(cluster: Lab, desk: Desk):

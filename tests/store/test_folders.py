@@ -53,6 +53,28 @@ def test_a_submission_counts_once_its_manifest_is_written(run: SweepDir) -> None
     assert submission.read_manifest() == Manifest(id=submission.id)
 
 
+def test_what_jobs_printed_is_found_by_every_name_that_launchers_give_it(run: SweepDir) -> None:
+    """Submitit has a file for each process of a task, and leaves out the only task of an array."""
+    submission = folders.new_submission(run, "l40", NOW)
+    submission.submitit.mkdir()
+    names = {
+        (5, 0): {"submitit/5_0_log.out", "submitit/5_1_log.out", "submitit/5_0_log.err"},
+        (55, 0): {"submitit/55_0_0_log.out"},
+        (55, 1): {"submitit/55_1_0_log.out", "submitit/55_1_12_log.err"},
+        (55, 10): {"submitit/55_10_0_log.out"},
+        (6, 3): {"slurm-6_3.out"},
+    }
+    for name in ("0.1.log", "submitit/5_0_submitted.pkl", "submitit/5_submission.sh"):
+        (submission.logs / name).touch()
+    for name in set().union(*names.values()):
+        (submission.logs / name).touch()
+    found = submission.job_outputs()
+    assert {
+        task: {str(path.relative_to(submission.logs)) for path in paths}
+        for task, paths in found.items()
+    } == names
+
+
 def test_a_submission_is_known_by_another_path_to_its_folder(run: SweepDir, tmp_path: Path) -> None:
     """Through a link, or as it is called where it cannot be seen; not that of another sweep."""
     submission = folders.new_submission(run, "l40", NOW)

@@ -138,43 +138,43 @@ def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
     """Return the latest attempt's log; if there is none, the latest output of a job."""
     attempts = submission.sweep_dir.shards_of(submission.id)
     logs = [submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None}]
-    outputs = _outputs(submission).items()
-    for paths in (logs, [path for number, path in outputs if chunk in {number, None}]):
+    outputs = list[Path]()
+    for number, paths in _outputs(submission).items():
+        if chunk in {number, None}:
+            outputs += paths
+    for paths in (logs, outputs):
         filled = [path for path in paths if path.exists() and path.stat().st_size]
         if filled:
             return max(filled, key=lambda path: path.stat().st_mtime)
     return None
 
 
-def _outputs(submission: SubmissionDir) -> dict[int, Path]:
-    """Return where Slurm puts the output of each chunk's job."""
-    outputs = {}
-    for chunk, (job, task) in journal.read_journal(submission).task_of.items():
-        if job is not None and task is not None:
-            outputs[chunk] = submission.job_output(job, task)
-    return outputs
+def _outputs(submission: SubmissionDir) -> dict[int, list[Path]]:
+    """Return where the output of each chunk's job is."""
+    written = submission.job_outputs()
+    task_of = journal.read_journal(submission).task_of
+    return {chunk: written.get(task, []) for chunk, task in task_of.items()}
 
 
 def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
     """Yield what a job printed after its workers' last line, such as Slurm's own messages."""
     chunk = log.name.partition(".")[0]
     outputs = _outputs(submission)
-    output = outputs.get(int(chunk)) if chunk.isdecimal() else None
-    if output is None or not output.exists():
-        return
+    printed = outputs.get(int(chunk), []) if chunk.isdecimal() else []
     logged = set[str]()
-    for shard in submission.sweep_dir.shards_of(submission.id):
+    for shard in submission.sweep_dir.shards_of(submission.id) if printed else ():
         own_log = submission.log(shard.chunk, shard.attempt)
-        if outputs.get(shard.chunk) == output and own_log.exists():
+        if outputs.get(shard.chunk) == printed and own_log.exists():
             logged.update(_lines(own_log))
-    after: list[str] = []
-    for line in _lines(output):
-        after.append(line)
-        if line in logged:
-            after.clear()
-    if after:
-        yield f"==> {output}, after that <=="
-        yield from after
+    for output in printed:
+        after: list[str] = []
+        for line in _lines(output):
+            after.append(line)
+            if line in logged:
+                after.clear()
+        if after:
+            yield f"==> {output}, after that <=="
+            yield from after
 
 
 def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:

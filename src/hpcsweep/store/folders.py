@@ -45,6 +45,9 @@ _OF_COLLECT: Final = frozenset(
 )
 IMPORTING: Final = ".import-"  # how the folder begins of what an import has not moved yet
 SUMS: Final = "SHA256SUMS"  # in a bundle: the checksums of its other files
+# As the template `job.sbatch` names it, and as submitit does for each process of a job: by job and
+# task, or by the job alone where its array has one task.
+_OUTPUT: Final = re.compile(r"slurm-(\d+)_(\d+)\.out|(\d+)_(?:(\d+)_)?\d+_log\.(?:out|err)")
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
@@ -224,13 +227,16 @@ class SubmissionDir:
         """Return the log of one attempt."""
         return self.logs / f"{chunk}.{attempt}.log"
 
-    def job_output(self, job: int, task: int) -> Path:
-        """Return the output of a Slurm job, the only log where no worker started."""
-        # as the template `job.sbatch` names it; the others are submitit's, of several chunks or one
-        own = self.logs / f"slurm-{job}_{task}.out"
-        of_many = self.submitit / f"{job}_{task}_0_log.out"
-        of_one = self.submitit / f"{job}_0_log.out"
-        return next((path for path in (of_many, of_one) if path.exists()), own)
+    def job_outputs(self) -> dict[tuple[int | None, int | None], list[Path]]:
+        """Return what jobs printed by job and task, the only logs where no worker started."""
+        found: dict[tuple[int | None, int | None], list[Path]] = {}
+        for folder in (self.logs, self.submitit):
+            for name in _listdir(folder):
+                match = _OUTPUT.fullmatch(name)
+                if match:
+                    job, task = match[1] or match[3], match[2] or match[4] or 0
+                    found.setdefault((int(job), int(task)), []).append(folder / name)
+        return found
 
     def attempts(self, chunk: int) -> list[ShardPath]:
         """Return the shards of a chunk, the first attempt first."""
