@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,33 @@ def _let_pass(minutes: int) -> None:
     for told in record["told"]:
         told["at"] = (slurm.moment(told["at"]) - timedelta(minutes=minutes)).isoformat()
     kept.write_text(json.dumps(record))
+
+
+@pytest.mark.no_second_try
+def test_a_job_on_hold_is_told_with_the_command_that_lets_it_go(cluster: Lab, desk: Desk):
+    """Before and after its start, though this Slurm calls both pending."""
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1, name="s")
+    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
+    cluster.wait_for("point at the gate", gate.waiting)
+    job = running()[0].id.job
+    cluster.run("scontrol", "uhold", f"{job}_1")
+    cluster.run("scontrol", "requeuehold", f"{job}_0")
+    cluster.wait_for("SIGTERM", gate.was_told)
+    gate.open()
+    cluster.wait_for(
+        "both on hold",
+        lambda: _status(desk)["profiles"][0]["chunks"],
+        enough=lambda chunks: chunks == {"held": 2},
+    )
+    said = desk.run("status").stdout
+    for chunk in (0, 1):
+        words = f":{chunk} held: will not start by waiting: held by a person; "
+        assert f"{words}`scontrol release {job}_{chunk}`" in said
+    for command in re.findall("`(scontrol [^`]+)`", said):
+        cluster.run(*shlex.split(command))
+    wait_for_the_end(cluster)
+    assert _status(desk)["profiles"][0]["chunks"] == {"done": 2}
 
 
 @pytest.mark.no_second_try

@@ -24,6 +24,8 @@ from labtools import lab_here, requeue, unfinished
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from conftest import StartCluster
+
     from hpcsweep.cluster.slurm import JobState
     from lab import Lab
 
@@ -233,6 +235,48 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     assert survey.jobs[job.key].state.name == "RUNNING"
     (unasked,) = survey.unanswered
     assert str(unasked) == "sacct: Slurm accounting storage is disabled"
+
+
+# A limit of a QOS, a job that breaks it, and what this Slurm says of that.
+VAIN = [
+    ("MaxTRESPerJob=gres/gpu=1", "--gres=gpu:2", "QOSMaxGRESPerJob"),
+    ("MaxTRESPerJob=cpu=1", "--ntasks=2", "QOSMaxCpuPerJobLimit"),
+    ("MaxTRESPerJob=mem=100", "--mem=200M", "QOSMaxMemoryPerJob"),
+    ("MaxTRESPerNode=cpu=1", "--ntasks=2", "QOSMaxCpuPerNode"),
+    ("MaxTRESMins=cpu=1", "--time=10", "QOSMaxCpuMinutesPerJobLimit"),
+    ("MaxWall=1", "--time=5", "QOSMaxWallDurationPerJobLimit"),
+    ("MinTRES=mem=300", "--mem=100M", "QOSMinMemory"),
+    ("MinTRES=gres/gpu=2", "--gres=gpu:1", "QOSMinGRES"),
+]
+
+
+def test_a_limit_of_a_qos_that_no_waiting_ends_is_told(special_cluster: StartCluster, send: Send):
+    """Where sbatch takes such jobs, that is, without the flag DenyOnLimit."""
+    cluster = special_cluster()
+    reasons: dict[tuple[int | None, int | None], str] = {}
+    for number, (limit, option, reason) in enumerate(VAIN):
+        cluster.run("sacctmgr", "-i", "add", "qos", f"q{number}", limit)
+        cluster.run("sacctmgr", "-i", "modify", "user", "root", "set", f"qos+=q{number}")
+        reasons[send("true", "-p", "gpu", "-q", f"q{number}", option).key] = reason
+    told = _poll(slurm.queue, lambda answer: {job.id.key: job.reason for job in answer} == reasons)
+    assert {slurm.in_vain(job.reason) for job in told} == {
+        "asks for more, or less, than its account or QOS allows for one job"
+    }
+
+
+def test_every_reason_of_this_slurm_is_in_vain_or_ends(cluster: Lab):
+    """Slurm's own library has them all: what one job breaks never ends, what many fill does."""
+    every = set(_of_library(cluster, "map(slurm.job_reason_string, range(300))"))
+    in_vain = {reason for reason in every if slurm.in_vain(reason)}
+    of_one = {r for r in every if re.search(r"PerJob|PerNode|Min(?!utes)|He?o?ld|Not?Allowed", r)}
+    assert len(of_one) > 50
+    assert of_one <= in_vain
+    others = {
+        "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
+        "MaxMemPerLimit", "PartitionConfig", "PartitionDown", "PartitionInactive",
+        "PartitionNodeLimit", "PartitionTimeLimit", "ReservationDeleted",
+    }  # fmt: skip
+    assert in_vain - of_one == others
 
 
 def _of_library(lab: Lab, call: str) -> list[str]:

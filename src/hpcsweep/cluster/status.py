@@ -8,6 +8,8 @@ Slurm said (`last_known`).
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import sys
 import time
@@ -45,6 +47,8 @@ _FEW_ROWS: Final = 3
 # Without a row for so long, or for so many times what a point took, the pace is not that of now.
 _PACE_SECONDS: Final = 300.0
 _PACE_POINTS: Final = 3.0
+# In a list of an array's tasks.
+_ONE_TASK: Final = re.compile(r"_\[(\d+)\]$")
 
 
 def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
@@ -276,7 +280,8 @@ def _add(
         elif chunk.unseen or failed or chunk is journal.UNCERTAIN:
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
-        profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))
+        words = _with_jobs(why, submission.sent, chunks)
+        profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, words))
     profile.last_known += _last_words(submission, shown, silent=profile.silent)
 
 
@@ -316,6 +321,14 @@ def _add_live(
         profile.at_work.append(f"{submission.dir.id}:{index} is suspended, {done}")
     if chunk.starts and chunk.starts > datetime.now(timezone.utc):  # else the guess is an old one
         profile.starts.append(chunk.starts)
+
+
+def _with_jobs(why: str, sent: Journal, chunks: Sequence[int]) -> str:
+    """Put the ids of the chunks' jobs, as a person types them, where a text has `{job}`."""
+    if "{job}" not in why:
+        return why
+    jobs = [_ONE_TASK.sub(r"_\1", job) for job in sent.targets(chunks)]
+    return why.replace("{job}", shlex.join(jobs))
 
 
 def points_per_second(shard: ShardPath | None, lines: list[bytes]) -> float:

@@ -43,6 +43,7 @@ class ChunkState(Word):
     SUSPENDED = ("suspended",
         "keeps its node and stands still, for another job or by a person's word")
     REQUEUED = "requeued", "was interrupted and waits to go on with the points that are left"
+    HELD = "held", "is on hold, by a person or by Slurm; `scontrol release` lets it go"
     UNKNOWN = ("unknown",
         "squeue could not be asked, or said a word that this version does not know")
     DONE = "done", "every point has a row"
@@ -64,7 +65,7 @@ class ChunkState(Word):
 
 _LIVE: Final = frozenset({
     ChunkState.PENDING, ChunkState.RUNNING, ChunkState.SUSPENDED, ChunkState.REQUEUED,
-    ChunkState.UNKNOWN, ChunkState.MAYBE_LOST,
+    ChunkState.HELD, ChunkState.UNKNOWN, ChunkState.MAYBE_LOST,
 })
 # fmt: on
 

@@ -40,7 +40,8 @@ def test_every_state_is_known_whatever_slurm_puts_around_it(name: str):
             ChunkState.INFRASTRUCTURE,
             "BOOT_FAIL LAUNCH_FAILED NODE_FAIL PREEMPTED RECONFIG_FAIL REVOKED",
         ),
-        (ChunkState.REQUEUED, "EXPEDITING REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT"),
+        (ChunkState.REQUEUED, "EXPEDITING REQUEUED REQUEUE_FED"),
+        (ChunkState.HELD, "REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT"),
     ],
 )
 def test_who_is_charged_for_an_end(meaning: ChunkState, names: str):
@@ -68,38 +69,20 @@ def test_an_unknown_state_is_shown_as_itself_and_is_not_over():
         ("PartitionTimeLimit", "above the partition's limit"),
         ("(DependencyNeverSatisfied)", "waits for failed"),
         ("launch_failed_requeued_held", "scontrol release"),
-        ("QOSMaxWallDurationPerJobLimit", "allows for one job"),
-        *(
-            (f"QOS{what}", "allows for one job")
-            for what in (
-                "MaxGRESPerJob",
-                "MaxMemoryPerJob",
-                "MinGRES",
-                "MinMemory",
-                "MinCpuNotSatisfied",
-                "MaxGRESPerNode",
-                "MaxCpuPerNode",
-                "MaxCpuMinutesPerJobLimit",
-            )
-        ),
-        *((f"AssocMax{what}", "allows for one job") for what in ("GRESPerJobLimit", "MemPerJob")),
-        *(
-            (f"{whose}{what}", "")
-            for whose in ("QOS", "Assoc")
-            for what in (
-                "MaxCpuPerUserLimit",
-                "GrpCpuLimit",
-                "MaxJobsLimit",
-                "GrpGRESMinutes",
-            )
-        ),
-        ("QOSMaxGRESPerAccount", ""),
         ("JobHoldMaxRequeue", "scontrol release"),
         ("job_requeued_in_held_state", "scontrol release"),
+        ("(job requeued in special exit state)", "scontrol release"),
+        ("user env retrieval failed requeued held", "scontrol release"),
+        ("JobHeldUser", "scontrol release"),
+        ("JobHeldAdmin", "ask the site"),
+        ("AccountNotAllowed", "does not take this account"),
+        ("QOSNotAllowed", "does not take this QOS"),
+        ("PartitionConfig", "more than a node"),
+        ("ReservationDeleted", "reservation is gone"),
         ("Priority", ""),
         ("Resources", ""),
         ("JobArrayTaskLimit", ""),
-        ("QOSMaxJobsPerUserLimit", ""),
+        ("QOSUsageThreshold", ""),
         ("ReqNodeNotAvail, UnavailableNodes:l40sn[1-3]", ""),
         ("MaxMemPerLimit", "memory"),
         (
@@ -112,6 +95,28 @@ def test_reasons_for_which_waiting_is_in_vain_are_told(reason: str, told: str):
     """A job that can never start is told apart from one that has to wait."""
     assert told in slurm.in_vain(reason)
     assert bool(slurm.in_vain(reason)) == bool(told)
+
+
+# What limits of a QOS or an association are on, in all releases.
+LIMITED = (
+    *("Cpu", "CPU", "GRES", "Mem", "Memory", "Node", "Energy", "License", "BB", "Billing"),
+    *("Unknown", "WallDuration", "Wall", "Jobs", "SubmitJob", "SubmitJobs"),
+)
+
+
+@pytest.mark.parametrize("what", LIMITED)
+@pytest.mark.parametrize("whose", ["QOS", "Assoc"])
+def test_a_limit_on_one_job_is_in_vain_and_one_on_many_ends(whose: str, what: str):
+    """When other jobs end, or what they used is forgotten; one job stays as it is."""
+    for of_one in ("PerJob", "PerNode", "MinutesPerJob", "PerJobLimit", "MinutesPerJobLimit"):
+        assert "allows for one job" in slurm.in_vain(f"{whose}Max{what}{of_one}")
+    for least in ("", "NotSatisfied"):
+        assert "allows for one job" in slurm.in_vain(f"{whose}Min{what}{least}")
+    for of_many in ("PerUser", "PerUserLimit", "PerAccount", "Limit"):
+        assert not slurm.in_vain(f"{whose}Max{what}{of_many}")
+        assert not slurm.in_vain(f"Max{what}{of_many}")
+    for of_all in ("", "Limit", "Minutes", "RunMinutes", "MinutesLimit", "RunMinutesLimit"):
+        assert not slurm.in_vain(f"{whose}Grp{what}{of_all}")
 
 
 SINCE = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -32,6 +32,7 @@ from hpcsweep.cluster.slurm.jobs import (
     cancel,
     hostnames,
     in_vain,
+    is_held,
     numbers,
     parse_id,
     queue,

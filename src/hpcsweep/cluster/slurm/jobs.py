@@ -147,13 +147,23 @@ def state_of(text: str) -> State:
 
 # Limits of a QOS or an association on one job, as all releases name them. One on all jobs of a
 # user, an account or a group lets a job start when others end.
-_TOO_MUCH: Final = re.compile(r"(?:QOS|Assoc)(?:Min\w+|Max\w+Per(?:Job|Node)(?:Limit)?)")
-# Of jobs that never start.
+_TOO_MUCH: Final = re.compile(r"(?:QOS|Assoc)?(?:Min\w+|Max\w+Per(?:Job|Node)(?:Limit)?)")
+# `job_requeued_in_held_state`, `JobHeldUser` and their like, not `QOSUsageThreshold`.
+_HELD: Final = re.compile(r"Job(?:Held|Hold)|(?<![a-z])held(?![a-z])|special.exit")
+# Of jobs that never start; `{job}` stands for their ids.
 _IN_VAIN: Final = {row["reason"]: row["says"] for row in packaged("slurm_reasons.csv")}
 
 
+def is_held(reason: str) -> bool:
+    """Say whether a job with this reason is on hold; some releases call its state pending."""
+    return _HELD.search(reason) is not None
+
+
 def in_vain(reason: str) -> str:
-    """Return why a job that waits for this reason will never start, or an empty text."""
+    """Return why a job that waits for this reason will never start, or an empty text.
+
+    Where that can be changed by a command, `{job}` in it stands for the ids of the jobs.
+    """
     reason = reason.strip().strip("()")
     if _TOO_MUCH.fullmatch(reason):
         return "asks for more, or less, than its account or QOS allows for one job"
@@ -161,7 +171,7 @@ def in_vain(reason: str) -> str:
     for beginning, says in _IN_VAIN.items():
         if words.startswith(beginning):
             return says
-    return ""
+    return "held; `scontrol release {job}`" if is_held(reason) else ""
 
 
 # Between the clocks of this machine and of slurmdbd: a job that seems to be submitted before it was
@@ -324,7 +334,7 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
     """Yield the tasks in rows of squeue, or of sacct, with one row for an array's waiting tasks."""
     for job, printed, reason, nodes, submitted, started, ended, *code, folder in rows:
         state = state_of(printed)
-        waits = state.meaning in {ChunkState.PENDING, ChunkState.REQUEUED}
+        waits = state.meaning in {ChunkState.PENDING, ChunkState.REQUEUED, ChunkState.HELD}
         counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
         start = call.moment(started)
         for task in islice(parse_id(job).expand(), _MOST_TASKS):

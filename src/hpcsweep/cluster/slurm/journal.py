@@ -419,9 +419,15 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
     state = _state_of(job.state)
     if state is ChunkState.UNKNOWN:
         return ChunkStatus(state, f"Slurm says {job.state.name}")
+    if state is ChunkState.RUNNING:
+        return ChunkStatus(state, job.reason)
+    if slurm.is_held(job.reason):
+        state = ChunkState.HELD
     if state is ChunkState.PENDING and newest is not None:  # Slurm calls a requeued job pending
         state = ChunkState.REQUEUED
-    to_change = "" if state is ChunkState.RUNNING else slurm.in_vain(job.reason)
+    to_change = slurm.in_vain(job.reason)
+    if state is ChunkState.HELD:
+        to_change = to_change or job.state.says
     return ChunkStatus(state, job.reason, to_change, starts=None if to_change else job.expected)
 
 
