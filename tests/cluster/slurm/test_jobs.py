@@ -132,6 +132,28 @@ def test_an_order_without_an_answer_is_an_error(
         slurm.cancel(["1"])
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Kill job error on job id 1: Invalid job id specified", ""),
+        ("Kill job error on job id 1: Job/step already completing or completed", ""),
+        ("Kill job error on job id 1: Access/permission denied", "denied; not everything was canc"),
+        ("Unable to contact slurm controller (connect failure)", "cancelled, try again later"),
+    ],
+)
+def test_an_order_to_cancel_that_fails_says_whether_to_try_again(
+    program: Callable[[str, str], Path], said: str, told: str
+):
+    """Newer releases fail, too, for a job that has ended, where there is nothing to do."""
+    program("scancel", f"echo 'scancel: error: {said}' >&2; exit 210")
+    if not told:
+        slurm.cancel(["1"])
+        return
+    with pytest.raises(SchedulerError, match=told) as caught:
+        slurm.cancel(["1"])
+    assert ("try again" in str(caught.value)) is ("try again" in told)
+
+
 def test_nonsense_in_an_answer_is_left_out(program: Callable[[str, str], Path]):
     """Headings of clusters, torn lines, other encodings and unknown states do not stop us."""
     line = r"12_3\037GLIDING\037None\037n\377|,\037N/A\037N/A\037garbage"

@@ -24,7 +24,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Final
@@ -284,13 +284,28 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     return Survey(jobs, tuple(unanswered), tuple(accounts))
 
 
+# What newer releases of scancel fail with where nothing is left to cancel.
+_GONE: Final = re.compile(rf"{_UNKNOWN}|already (?:completing|completed|finished)")
+
+
 def cancel(job_ids: Iterable[JobId | str]) -> None:
-    """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
+    """Cancel jobs; ids that are unknown or over are no error.
+
+    `SchedulerError` if Slurm is silent, or refuses: then to try again does not help.
+    """
     targets = [str(job).partition(";")[0] for job in job_ids]
     for start in range(0, len(targets), _MANY):
-        answer = call.ask("scancel", *targets[start : start + _MANY])
-        if isinstance(answer, CouldNotAsk):
-            raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
+        reply = call.run(["scancel", *targets[start : start + _MANY]], call.TIMEOUT)
+        left = "not everything was cancelled"
+        if isinstance(reply, CouldNotAsk):
+            raise SchedulerError(f"{reply}; {left}")
+        errors = [line for line in reply.err.splitlines() if line.strip()]
+        wrong = [line for line in errors if not _GONE.search(line)]
+        if reply.code == 0 or (reply.code is not None and errors and not wrong):
+            continue
+        reason = call.cause("scancel", replace(reply, err="\n".join(wrong)))
+        refused = reply.code is not None and wrong and not call.CONNECTION.search(wrong[-1])
+        raise SchedulerError(f"{reason}; {left}{'' if refused else ', try again later'}")
 
 
 def hostnames(nodes: str) -> tuple[str, ...] | CouldNotAsk:
