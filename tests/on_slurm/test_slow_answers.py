@@ -45,7 +45,10 @@ def test_who_waits_longer_for_a_slow_slurm_is_answered(cluster: Lab, desk: Desk)
     assert (checked.returncode, "not checked" in checked.stdout) == (0, False), checked.stdout
     sent = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert (sent.returncode, sent.stderr.count("no answer")) == (0, 0), sent.stderr
-    assert f"not asked: squeue: {TOLD}" in desk.run("status", **TOO_LITTLE).stdout
+    late = desk.run("status", **TOO_LITTLE)
+    assert f"not asked: squeue: {TOLD}" in late.stdout
+    (submission,) = desk.sweep("s").submissions()
+    assert f"s: {submission.id}:0 was pending (when sent), as of " in late.stdout
     assert "not asked" not in desk.run("status").stdout
     refused = desk.run("cancel", "s", **TOO_LITTLE)
     assert (refused.returncode, TOLD in refused.stderr) == (7, True), refused

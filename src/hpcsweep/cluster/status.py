@@ -290,15 +290,19 @@ def _last_words(
 ) -> Iterator[LastKnown]:
     """Yield what Slurm last said of chunks that lack rows: just now, or before it fell silent."""
     now = journal.now()
+    sent = (ChunkState.PENDING, "when sent", submission.sent.submitted_at.isoformat())
     told: dict[tuple[str, str, str], list[int]] = {}
     for index, chunk in shown.items():
         if chunk.state is ChunkState.DONE or index not in submission.sent.open_chunks:
             continue
         last = submission.recalled.get(index)
-        if silent and last:
-            told.setdefault((last.state, last.why, last.at), []).append(index)
-        elif not silent and not chunk.unseen:
-            told.setdefault((chunk.state, chunk.why, now), []).append(index)
+        if silent:
+            word = (last.state, last.why, last.at) if last else sent
+        elif chunk.unseen:
+            continue
+        else:
+            word = (chunk.state, chunk.why, now)
+        told.setdefault(word, []).append(index)
     for (state, why, at), chunks in told.items():
         yield LastKnown(submission.dir.id, slurm.task_list(chunks), state, why, at)
 
