@@ -25,6 +25,8 @@ MISTAKES = [
     (f"submit.max_gpu_hours = 1{'0' * 400}", "submit.max_gpu_hours: found 1000", "too large"),
     ("submit.doctor = 'no'", "submit.doctor: found 'no', needs true or false", ""),
     ("layers.format = 'pdf'", "layers.format: found 'pdf', 'pdf' is not one of", "md"),
+    ("slurm_timeout = 0", "slurm_timeout: found 0, ", "1<=x<=3600"),
+    ("slurm_timeout = '1m'", "slurm_timeout: found '1m', needs a whole number", ""),
     ("results = ", "not TOML: ", ""),
     ("submit.again = true", "submit.again: only the command line gives it", ""),
 ]

@@ -188,12 +188,17 @@ def cause(program: str, reply: ProgramOutput) -> CouldNotAsk:
         return CouldNotAsk(program, NO_CONF)
     if reply.code is None:
         message = _message(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        longer = f"`slurm_timeout = {_LONGER * TIMEOUT:g}` in hpcsweep.toml waits longer"
-        return CouldNotAsk(program, f"no answer within {TIMEOUT:g} s ({longer}); {message}")
+        return CouldNotAsk(program, f"{too_late(TIMEOUT)}; {message}")
     message = _message(program, reply) or f"exit code {reply.code}"
     if reply.code == 0 and not reply.err.strip():
         message = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
     return CouldNotAsk(program, message)
+
+
+def too_late(seconds: float) -> str:
+    """Return what is told of a program that was ended after so many seconds."""
+    longer = f"`slurm_timeout = {_LONGER * seconds:g}` in hpcsweep.toml waits longer"
+    return f"no answer within {seconds:g} s ({longer})"
 
 
 def _message(program: str, reply: ProgramOutput) -> str:

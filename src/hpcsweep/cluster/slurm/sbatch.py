@@ -271,7 +271,7 @@ def submit(
             raise MissingDependency(str(reply))
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):
-        raise _open_question(str(script), f"sbatch gave no answer within {timeout:g} s")
+        raise _open_question(str(script), f"sbatch gave {call.too_late(timeout)}")
     if reply.code == 0:
         return only_id(reply.out, str(script))
     raise refusal(reply.err, str(script), reply.code, output=reply.out)
