@@ -69,6 +69,10 @@ class Regression(HpcsweepError, exit_code=3):
     """Done, but something is slower than it may be."""
 
 
+class CommandFailed(HpcsweepError, exit_code=3):
+    """Done, but the command of `then` failed."""
+
+
 class Incomplete(HpcsweepError, exit_code=4):
     """Some points have no result yet; the same command continues."""
 

@@ -18,6 +18,7 @@ from hpcsweep.store.jobs_file import (
     Queued,
     Sending,
     Started,
+    Then,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ ENTRIES = [
     NotSent(not_sent=4, at="2025-01-03T22:20:14+00:00"),
     Cancelled(cancelled="0-2,5", at="2025-01-03T22:20:14+00:00"),
     Over(over={"COMPLETED": "3"}, at="2025-01-03T22:20:14+00:00"),
+    Then(then="queued", job="13", at="2025-01-03T22:20:14+00:00"),
 ]
 
 
@@ -83,6 +85,7 @@ def test_a_line_that_was_cut_anywhere_is_left_out_and_ended_by_the_next(
         (b'{"cancelled": "0-9999999", "at": ""}', "[0, 9999999]"),
         (b'{"over": {"FAILED": "0-9999999"}}', "[0, 9999999]"),
         (b'{"over": {"COMPLETED": 3}}', "3 names no jobs"),
+        (b'{"then": "queued", "job": "x"}', "'x' names no jobs"),
     ],
 )
 def test_damaged_lines_are_told(path: Path, line: bytes, why: str) -> None:

@@ -16,6 +16,7 @@ from gate import Gate
 from hpcsweep import messages
 from hpcsweep.errors import (
     BadInput,
+    CommandFailed,
     Incomplete,
     MissingDependency,
     Occupied,
@@ -189,6 +190,22 @@ def test_a_run_on_this_machine_ends_with_tables_if_they_are_asked_for(desk):
     with table.open() as file:
         found = Counter(row["status"] for row in csv.DictReader(file))
     assert found == {"ok": 9, "error": 1}
+
+
+def test_a_command_runs_on_this_machine_after_the_last_point(desk):
+    """Where the user stands, whatever became of the points; not where nothing is measured."""
+    (desk.folder / "mine.yaml").write_text("extends: local\nenv: {WHO: me}\nthen: exit 9\n")
+    desk.spec(TEN)
+    then = "hpcsweep collect sweep && wc -l <results/sweep/overall.csv >after; echo $WHO >>after"
+    words = ("submit", "sweep.yaml", "--cluster", "mine.yaml")
+    assert desk.run(*words, "--then", then).returncode == 0
+    assert (desk.folder / "after").read_text() == "11\nme\n"
+    again = desk.run(*words, "--then", "touch late")
+    assert "note: nothing was submitted, so `touch late` is not run" in again.stderr
+    assert not (desk.folder / "late").exists()
+    failing = desk.run(*words, "--again")
+    assert "warning: `exit 9` ended with exit code 9" in failing.stderr
+    assert failing.returncode == CommandFailed.exit_code
 
 
 def test_tables_are_not_promised_of_rows_that_come_later(desk):

@@ -271,7 +271,7 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
     most = numerals.slurm_time(min(chosen.time_seconds or _WAIT, _WAIT))
     # the default of two minutes would leave little of a job of minutes
-    short = asked.profile.model_copy(update={"time": most, "signal_lead": 30})
+    short = asked.profile.model_copy(update={"time": most, "signal_lead": 30, "then": None})
     row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
     lines = [trouble] if trouble else []
     lines += logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)

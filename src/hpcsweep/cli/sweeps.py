@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 @flag("--watch", "With --until-error: wait for each round, and send the next.")
 @flag("--skip-dominated", "Skip points that are larger than one that ran out of memory.")
 @by_hand("--join", "Go on in the results of another sweep file that has the same name.")
+@option(
+    "--then COMMAND",
+    "Let bash run this after the last point, whatever became of the points; in Slurm in a job.",
+)
 @flag("--collect", "Merge the results into the tables at the end (local runs only).")
 @common.doctor_option
 @click.pass_obj

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcsweep import files
-from hpcsweep.cluster.slurm import journal
+from hpcsweep.cluster.slurm import journal, then_job
 from hpcsweep.errors import Refused
 from hpcsweep.store import folders, ledger, locks, runs
 from hpcsweep.store.collect import collector
@@ -162,7 +162,8 @@ def _refuse_fixed(found: Removal) -> None:
 def _refuse_live(sweep_dir: SweepDir) -> None:
     answer = journal.ask_slurm(sweep_dir.submissions())
     for submission in sweep_dir.submissions():
-        unsure = journal.read_journal(submission).uncertain
+        sent = journal.read_journal(submission)
+        unsure = sent.uncertain or then_job.status_of(sent, answer).live
         if unsure or ledger.local_is_live(submission) or answer.live_chunks_of(submission):
             raise Refused(
                 f"{submission.id} may still be queued or running; wait until it ended, or "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hpcsweep import files, messages
 from hpcsweep.cluster import doctor, launcher_to_slurm, logs, slurm
-from hpcsweep.cluster.slurm import CouldNotAsk, bad_nodes, journal, profile_checks
+from hpcsweep.cluster.slurm import CouldNotAsk, bad_nodes, journal, profile_checks, then_job
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
 from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
@@ -45,16 +45,22 @@ def settle(submissions: Sequence[SubmissionDir]) -> Iterator[str]:
     would not list the array here, nothing changes.
     """
     journals = [journal.read_journal(submission) for submission in submissions]
-    if not any(sent.uncertain for sent in journals):
+    unclear = [sent for sent in journals if sent.uncertain or then_job.lost(sent)]
+    if not unclear:
         return
     client = slurm.this_client()
-    unclear = [sent for sent in journals if sent.uncertain and not sent.is_others(client)]
+    unclear = [sent for sent in unclear if not sent.is_others(client)]
     listed = slurm.queue() if unclear else []
     if isinstance(listed, CouldNotAsk):
         return
     for sent in unclear:
+        if not sent.uncertain:
+            yield from then_job.settle(sent, listed)
+            continue
         submission = sent.submission
         recorded = {slurm.parse_id(array).job for array in sent.arrays}
+        if sent.then:
+            recorded.add(slurm.parse_id(sent.then.job).job)
         own = {job.id.job or 0 for job in listed if submission.is_at(job.folder)}
         jobs = own - recorded
         chunks = len(sent.uncertain)
@@ -112,6 +118,7 @@ def record_ends(submission: SubmissionDir, answer: SlurmAnswer) -> None:
             continue
         if job or chunk not in sent.cancelled_at:
             ends.setdefault(job.state.name if job else LOST, []).append(chunk)
+    then_job.note_end(sent, answer)
     if ends:
         lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
         submission.append_job(Over(over=lists, at=journal.now()))
@@ -201,18 +208,25 @@ def _cancel_here(wanted: Sequence[SubmissionDir]) -> Iterator[str]:
             yield f"{submission.id}: runs on {runner.host}; cancel it there (process {runner.pid})"
 
 
+def _is_unclear(submission: SubmissionDir) -> bool:
+    sent = journal.read_journal(submission)
+    return bool(sent.uncertain) or then_job.lost(sent)
+
+
 def _cancel_in_slurm(wanted: Sequence[SubmissionDir], not_cancelled: list[str]) -> Iterator[str]:
     """Cancel the live tasks with one call, then record them.
 
     scancel gets only ids of jobs that are surely of this submission; `not_cancelled` collects
     messages about the others.
     """
-    if any(journal.read_journal(submission).uncertain for submission in wanted):
+    if any(map(_is_unclear, wanted)):
         with locks.held(wanted[0].sweep_dir, "hpcsweep cancel"):
             yield from settle(wanted)
     answer = journal.ask_slurm(wanted)
     own_chunks: dict[SubmissionDir, set[int]] = {}
-    targets: list[str] = []
+    after = [*then_job.live_here(map(journal.read_journal, wanted), answer)]
+    # first, because the end of the others starts them
+    targets = [sent.open_then for sent in after]
     for submission in wanted:
         sent = journal.read_journal(submission)
         others = dict[str, set[int]]()  # live chunks by why they are left alone
@@ -232,6 +246,9 @@ def _cancel_in_slurm(wanted: Sequence[SubmissionDir], not_cancelled: list[str]) 
             remedy = "cancel them there, try again later, or as who sent them"
             not_cancelled.append(f"{submission.id}: did not cancel chunks {which}: {why}; {remedy}")
     slurm.cancel(targets)
+    for sent in after:
+        then_job.note_cancelled(sent)
+        yield f"{sent.submission.id}: cancelled job {sent.open_then}, which was to run `then`"
     for submission, chunks in own_chunks.items():
         if chunks:
             text = slurm.task_list(chunks)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep.cluster import last_known, slurm, sweep_status
-from hpcsweep.cluster.slurm import bad_nodes, journal
+from hpcsweep.cluster.slurm import bad_nodes, journal, then_job
 from hpcsweep.cluster.slurm.journal import ChunkStatus, Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import LastKnown, ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
@@ -72,7 +72,9 @@ def watch_status(root: Path, names: Sequence[str]) -> None:
         width = shutil.get_terminal_size().columns
         text = printable(sweep_status.as_text(sweeps, width, at_work=True))
         print(f"{clear}{text}", flush=True)  # noqa: T201
-        if not any(profile.live for sweep in sweeps for profile in sweep.profiles):
+        if not any(
+            profile.live or profile.then_live for sweep in sweeps for profile in sweep.profiles
+        ):
             return
         in_slurm = any(sweep.in_slurm for sweep in sweeps)
         time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
@@ -114,6 +116,8 @@ class _Submission:
     @cached_property
     def in_slurm(self) -> bool:
         """Whether chunks lack rows whose tasks may be in Slurm's queue."""
+        if self.sent.open_then:
+            return True
         if not self.sent.open_chunks:  # which is less to look through than the points
             return False
         return not self.rows.keys() >= {*chain.from_iterable(self.ids.values())}
@@ -238,6 +242,11 @@ def _profile(
             profile.disturbed = outcomes.disturbance(sweep_dir, current)
     settled = profile.status.keys() | orphans
     for submission in reversed(group):
+        then = then_job.status_of(submission.sent, answer)
+        # how an earlier one failed is past; one that lives is not
+        if then.words and (then.live or submission is group[-1]):
+            profile.then.append(then.words)
+            profile.then_live = profile.then_live or then.live
         _add(profile, submission, answer, settled)
         settled.update(*submission.ids.values())
         profile.planned.update(*submission.ids.values())

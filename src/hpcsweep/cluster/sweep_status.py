@@ -72,6 +72,8 @@ class ProfileStatus:
     silent: bool = False  # squeue gives no answer now: `last_known` is of an earlier one
     at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
     failures: list[FailureGroup] = field(default_factory=list)  # why points were not measured
+    then: list[str] = field(default_factory=list)  # of the job after the last one
+    then_live: bool = False  # it waits or runs
     disturbed: str = ""  # what disturbed points that are not valid, and what to do
 
     def tally(self) -> PointTally:
@@ -119,6 +121,7 @@ class ProfileStatus:
             "failed": [asdict(failure) for failure in self.failures],
             "trouble": [asdict(trouble) for trouble in self.troubles],
             "last_known": [asdict(told) for told in self.last_known],
+            "then": self.then,
         }
 
     def words(self) -> list[str]:
@@ -145,6 +148,7 @@ class ProfileStatus:
             more = len(told) - _TROUBLES
             if more > 0:
                 troubles.append(f"and {more} more (--json shows all)")
+        lines += self.then
         return [*(f"{self.profile}: {line}" for line in lines), *troubles]
 
     def _chunks(self) -> dict[ChunkState, int]:

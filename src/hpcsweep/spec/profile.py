@@ -127,6 +127,10 @@ class ProfileFile(Shape):
     env: Annotated[
         dict[str, Annotated[str, BeforeValidator(_digits)]], AfterValidator(_variables)
     ] = entry("environment variables of the worker", default={})
+    then: Line | None = entry(
+        "command that bash runs after the last point of a submission, in the folder of `submit`; "
+        "in Slurm in a job of half an hour, with the partition, account, QOS and setup of this file"
+    )
     wrapper: Literal["none", "nsys", "ncu", "rocprofv3"] = entry(
         "profiler around the measurements of a job; its rows hold no times", default="none"
     )

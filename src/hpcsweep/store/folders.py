@@ -191,6 +191,8 @@ class SubmissionDir:
     chunks = _file("chunks.jsonl")
     jobs = _file("jobs.jsonl")  # the journal
     script = _file("job.sbatch")
+    then_script = _file("then.sbatch")
+    then_code = _file("then.code")  # exit code of what runs after the last point
     logs = _file("logs")
     submitit = _file("logs/submitit")  # scripts, pickles and outputs of submitit
 

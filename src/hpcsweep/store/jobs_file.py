@@ -91,6 +91,18 @@ class Over:
     at: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Then:
+    """What became of the job after the last array; its command stays out: it may hold secrets.
+
+    `SENDING` as the last of them means that sbatch's answer was lost.
+    """
+
+    then: str  # one of the words below, or Slurm's state of a job that is over
+    job: str = ""
+    at: str = ""
+
+
 @dataclass(frozen=True)
 class Damaged:
     """A line that cannot be read (0: the whole file), and why."""
@@ -101,7 +113,11 @@ class Damaged:
 
 CANCELLED: Final = "CANCELLED"  # as Slurm calls it
 LOST: Final = "LOST"
-Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over
+# of a `Then`
+SENDING: Final = "sending"
+QUEUED: Final = "queued"
+NOT_SENT: Final = "not sent"
+Entry = Started | Ended | Sending | Queued | NotSent | Cancelled | Over | Then
 _MOST: Final = 1_000_000  # chunks: no site takes as many tasks, so a larger number is damage
 _CHUNKS: Final = re.compile(r"(\d{1,7}(-\d{1,7})?(,\d{1,7}(-\d{1,7})?)*)?", re.ASCII)
 _JOB_ID: Final = re.compile(r"\d{1,18}(_\d{1,18})?(;\S+)?", re.ASCII)
@@ -113,6 +129,7 @@ _KINDS: Final[dict[str, type[Entry]]] = {
     "not_sent": NotSent,
     "cancelled": Cancelled,
     "over": Over,
+    "then": Then,
 }
 
 
@@ -197,6 +214,9 @@ def _check(entry: Entry) -> None:
             numbers = [entry.first_chunk, entry.tasks]
             _check_share(entry.per_task)
             _match(_JOB_ID, entry.job_id)
+        case Then(job=job) if job:
+            _match(_JOB_ID, job)
+            return
         case Cancelled():
             numbers = _numbers([entry.cancelled])
         case Over():

@@ -139,8 +139,10 @@ def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
         if key == "env":
             variables = value if isinstance(value, dict) else {}
             found[key] = {name: _mask(name, text) for name, text in variables.items()}
-        elif key == "setup":
+        elif key in {"init", "setup"}:
             found[key] = [_mask("", line) for line in items]
+        elif key == "then" and value:
+            found[key] = _mask("", value)
         elif key in _OPTIONS:
             found[key] = [_mask_option(str(option)) for option in items]
     return found

@@ -7,6 +7,7 @@ smallest, with few passes and for a minute at most, since this machine may be a 
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launcher_to_slurm, slurm
 from hpcsweep.cluster.local import supervisors, this_machine
-from hpcsweep.cluster.slurm import bad_nodes, job_script
+from hpcsweep.cluster.slurm import bad_nodes, job_script, then_job
 from hpcsweep.errors import EXIT_INTERRUPTED, MissingDependency, PointsFailed
 from hpcsweep.point import Point
 from hpcsweep.store.folders import SweepDir
@@ -76,6 +77,11 @@ def show(job: Submit) -> Submit:
     file.write_bytes(job_script.encoded(shown.script))
     messages.progress(shown.script)
     messages.progress(f"sbatch {file.name}")
+    if job.request.then:
+        name = kept_draft.then_script.name
+        kept_draft.then_script.write_bytes(then_job.script(submission, profile, job.request.then))
+        after = shlex.join([*then_job.options(submission, profile, ["JOB"]), name])
+        messages.progress(f"then `{job.request.then}`:\nsbatch {after}")
     messages.progress(f"submit would send the files in {kept_draft.path}")
     answer = slurm.would_accept(file)
     if isinstance(answer, slurm.CouldNotAsk):

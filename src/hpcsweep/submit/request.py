@@ -32,6 +32,7 @@ class Options:
     doctor: bool = True  # compare the profile with its cluster first
     again: bool = False  # measure everything once more, as a new run
     join: bool = False  # the results of another sweep file of the same name
+    then: str | None = None  # what runs after the last point; None: as the profile says
     quiet: bool = False  # no progress while points are measured
     argv: tuple[str, ...] = ()
 
@@ -56,6 +57,11 @@ class Request:
     @property
     def workers(self) -> int:
         return self.options.workers or self.profile.workers
+
+    @property
+    def then(self) -> str | None:
+        """The command that is to run after the last point."""
+        return self.options.then or self.profile.then
 
     def words(self) -> str:
         """Return the sweep's name, and where its points run."""

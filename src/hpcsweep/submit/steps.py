@@ -21,18 +21,27 @@ nothing that asks it.
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import extras, messages
+from hpcsweep import environment, extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.gpus import vendor
 from hpcsweep.cluster import launcher_here
 from hpcsweep.cluster.local import supervisors, this_machine
-from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
+from hpcsweep.errors import (
+    EXIT_INTERRUPTED,
+    CommandFailed,
+    Incomplete,
+    PartlySubmitted,
+    PointsFailed,
+    Refused,
+)
 from hpcsweep.store import ledger, locks, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
@@ -70,6 +79,8 @@ def _submit(job: Submit) -> int:
     with locks.held(job.sweep_dir, LOCKED_BY):
         job = through(STEPS, job)
     if not job.new:
+        if job.request.then:
+            messages.note(f"nothing was submitted, so `{job.request.then}` is not run")
         return _tell_nothing_left(job)
     return 0 if job.request.profile.in_slurm else _measure(job)
 
@@ -183,17 +194,29 @@ def send(job: Submit) -> Submit:
         ledger.note_start(job.new)  # so that nobody else submits its points
         return job
     from hpcsweep.cluster import queue  # noqa: PLC0415 - as above
+    from hpcsweep.cluster.slurm import then_job  # noqa: PLC0415 - as above
 
     assert job.answer  # noqa: S101 - `ask` came before
     queue.fence_off_lost_attempts(job.sweep_dir, job.answer)  # those that began meanwhile
     _tell_device(job.request)
     draft.tell_surroundings(job.new)
-    ids = queue.send(job.new, job.profile, job.bad_nodes)
+    then = job.request.then
+    if then:  # what is wrong with it is told before anything is sent
+        then_job.write(job.new, job.profile, then)
+    try:
+        ids = queue.send(job.new, job.profile, job.bad_nodes)
+    except PartlySubmitted:
+        if then:
+            messages.warning(f"`{then}` is not queued: it comes after the submit that sends all")
+        raise
     messages.progress(job.headline)
     if job.time.why:
         messages.progress(job.time.why)
     sent = f"{count(len(job.chunk_seconds), 'chunk')} queued as {', '.join(ids)}"
     messages.progress(f"{sent}; you can log out")
+    if then:
+        after = then_job.send(job.new, job.profile, ids)
+        messages.progress(f"then `{then}`, queued as {after}")
     return job
 
 
@@ -279,7 +302,26 @@ def _measure(job: Submit) -> int:
     messages.progress(f"{measured}{then}{_hint(job.sweep_dir, statuses)}")
     if result.tally.not_valid:
         _tell_disturbed(job.sweep_dir, attempts)
-    return result.exit_code or _exit_code(job, statuses)
+    code = result.exit_code or _exit_code(job, statuses)
+    if job.request.then:
+        ended_well = _run_then(job.request.then, job.request.profile.env)
+        code = code or (0 if ended_well else CommandFailed.exit_code)
+    return code
+
+
+def _run_then(command: str, env: Mapping[str, str]) -> bool:
+    """Run the command that comes after the last point; say whether it ended well.
+
+    What it prints goes to stderr: stdout has what `submit` tells, with --json a document.
+    """
+    messages.progress(f"then `{command}`")
+    path = environment.programs(env.get("PATH"))
+    done = subprocess.run(
+        ["bash", "-c", command], env={**os.environ, **env, "PATH": path}, stdout=2, check=False
+    )
+    if done.returncode:
+        messages.warning(f"`{command}` ended with exit code {done.returncode}")
+    return not done.returncode
 
 
 def _tell_disturbed(sweep_dir: SweepDir, attempts: Sequence[ShardPath]) -> None:

@@ -125,6 +125,20 @@ def test_the_shell_accepts_the_script(golden: tuple[Path, str]):
     assert done.returncode == 0, f"{path}\n{done.stdout}"
 
 
+def test_the_shell_accepts_the_script_of_the_job_after_them(tmp_path: Path):
+    """With every hostile value; what is printed and left behind is told by its command alone."""
+    (tmp_path / "a.yaml").write_text(f"extends: mi250\n{HOSTILE}")
+    submission = folders.SweepDir(Path(FOLDERS["hostile"])).submission("20260101-000000-site")
+    command = 'echo "it\'s $(touch pwned) `touch pwned`" {a,b} 100%'
+    asked = profile.load(tmp_path / "a.yaml")
+    text = job_script.render_then(asked, submission, command, Path("/it's $(here)"))
+    for check in (["bash", "-n"], [SHELLCHECK, f"--exclude={NOT_FOR_US}", "-"]):
+        done = subprocess.run(check, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with pytest.raises(ProfileError, match="line end"):
+        job_script.render_then(asked, submission, "a\nb", tmp_path)
+
+
 def test_no_golden_file_is_left_over():
     """Each has its case."""
     assert {path.stem for path in GOLDEN.glob("*.sbatch")} == set(CASES)

@@ -23,6 +23,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from math import ceil
+from pathlib import Path
 from typing import Any, Final
 
 import jinja2
@@ -50,6 +51,7 @@ SubmitOne = Callable[[int, int, str], str]
 _MAX_ARRAY_SIZE: Final = 1001
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
+_THEN: Final = "then.sbatch.j2"
 
 
 def write(submission: SubmissionDir, profile: Profile, tasks: int) -> None:
@@ -171,6 +173,18 @@ def setup(profile: Profile) -> str:
     return _render(_SETUP, _preparation(profile))
 
 
+def render_then(profile: Profile, submission: SubmissionDir, command: str, folder: Path) -> str:
+    """Return the script of the job after the last array, which runs a command in a folder."""
+    python = interpreter(profile)
+    values = {
+        "code_file": submission.then_code.absolute(),
+        "programs": Path(python).parent if "/" in python else "",
+        "folder": folder,
+        "command": command,
+    }
+    return _render(_THEN, {**_preparation(profile), **values})
+
+
 def _render(name: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(lookup.folders(lookup.TEMPLATES)),
@@ -201,7 +215,7 @@ def _job(profile: Profile, submission: SubmissionDir, tasks: int) -> dict[str, A
             ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
             ("--chdir", folder),
             ("--array", array_range(profile, tasks)),
-            ("--output", _output(submission)),
+            ("--output", output(submission)),
             ("--open-mode", "append"),
             ("--signal", f"B:USR1@{profile.signal_lead}"),
             *profile_checks.own_options(profile),
@@ -227,10 +241,9 @@ def interpreter(profile: Profile) -> str:
     return "python" if profile.conda or profile.venv else sys.executable
 
 
-def _output(submission: SubmissionDir) -> str:
+def output(submission: SubmissionDir, pattern: str = "logs/slurm-%A_%a.out") -> str:
     """Return the pattern of logs; Slurm reads `%` in the working folder's name as one, too."""
     folder = str(submission.path.absolute())
-    pattern = "logs/slurm-%A_%a.out"
     if "\\" in folder:
         text = "Slurm writes no logs below a folder with a backslash in its name"
         raise UsageError(f"{folder}: {text}; rename it, or choose another with --results")

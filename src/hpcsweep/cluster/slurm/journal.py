@@ -34,12 +34,14 @@ from hpcsweep.store.folders import ShardPath, SubmissionDir
 from hpcsweep.store.jobs_file import (
     CANCELLED,
     LOST,
+    QUEUED,
     Cancelled,
     Damaged,
     NotSent,
     Over,
     Queued,
     Sending,
+    Then,
 )
 from hpcsweep.store.state import AttemptState, ChunkState
 
@@ -81,6 +83,7 @@ class Journal:
     # these, and those that a damaged line may be about
     uncertain: set[int] = field(default_factory=set)
     origin: slurm.Client = _UNKNOWN_CLIENT  # the cluster that took it, and the user
+    then: Then | None = None  # what is known of the job after the last array
 
     def targets(self, chunks: Iterable[int]) -> list[str]:
         """Return scancel's arguments for chunks: per array, its id with a list of tasks."""
@@ -133,6 +136,19 @@ class Journal:
         gone = {chunk for chunk, at in self.cancelled_at.items() if at < since}
         return self.task_of.keys() - self.over.keys() - gone
 
+    @cached_property
+    def open_then(self) -> str:
+        """The id of the job after the last array, as long as nobody knows how it ended."""
+        if self.then is None or self.then.then != QUEUED or self.submission.then_code.exists():
+            return ""
+        return self.then.job
+
+    @property
+    def open_jobs(self) -> list[str]:
+        """Ids of the arrays and the job after them that may be queued or running."""
+        jobs = [self.open_then] if self.open_then else []
+        return [*self.arrays, *jobs] if self.open_chunks else jobs
+
 
 def read_journal(submission: SubmissionDir) -> Journal:
     """Read a submission's journal."""
@@ -156,17 +172,26 @@ def read_journal(submission: SubmissionDir) -> Journal:
                 tasks = ((job, index // entry.per_task) for index in range(entry.tasks))
                 journal.task_of |= dict(enumerate(tasks, entry.first_chunk))
                 _note_origin(journal, entry, entry.submitted_at)
-            case Over():
-                for state, chunks in entry.over.items():
-                    journal.over |= dict.fromkeys(slurm.numbers(chunks), state)
-            case Cancelled() if at := slurm.moment(entry.at):
-                journal.cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
+            case Over() | Cancelled() | Then():
+                _note_later(journal, entry)
     journal.uncertain = {*journal.sending}
     if damaged:
         with suppress(ResultsError):
             journal.uncertain |= dict(chunk_file.read_ids(submission.chunks)).keys()
         journal.uncertain -= journal.task_of.keys()
     return journal
+
+
+def _note_later(journal: Journal, entry: Over | Cancelled | Then) -> None:
+    """Keep what came after the arrays were sent."""
+    match entry:
+        case Then():
+            journal.then = entry
+        case Over():
+            for state, chunks in entry.over.items():
+                journal.over |= dict.fromkeys(slurm.numbers(chunks), state)
+        case Cancelled() if at := slurm.moment(entry.at):
+            journal.cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
 
 
 def _note_origin(journal: Journal, entry: Sending | Queued, at: str) -> None:
@@ -250,17 +275,14 @@ def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
 
     `liveness` ignores the answer about ids that another cluster gave.
     """
-    unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
+    unclear = [journal for journal in journals if journal.open_jobs or journal.uncertain]
     if not unclear:
         return SlurmAnswer()
-    arrays = list[str]()
-    for journal in unclear:
-        if journal.open_chunks:
-            arrays += journal.arrays
+    jobs = [job for journal in unclear for job in journal.open_jobs]
     since = min(journal.submitted_at for journal in unclear)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
         future = pool.submit(slurm.this_client)
-        found = slurm.survey(arrays, since)
+        found = slurm.survey(jobs, since)
         client = future.result()
     return SlurmAnswer(found.jobs, found.attempts, found.unanswered, client)
 
