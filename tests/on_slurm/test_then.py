@@ -166,11 +166,15 @@ def test_it_is_left_out_where_it_or_a_part_of_the_others_was_refused(cluster: La
 def test_a_dry_run_shows_it_and_a_profile_can_name_it(cluster: Lab, desk: Desk, tmp_path: Path):
     """Its script lies beside that of the array; nothing of it runs."""
     profile = desk.folder / "cluster_profiles/v100.yaml"
-    profile.write_text(f"{profile.read_text()}then: touch after\n")
+    text = profile.read_text().replace(
+        "partition: gpu\n", "sbatch_options: [-p gpu, --exclusive]\n"
+    )
+    profile.write_text(f"{text}then: touch after\n")
     env = {"TMPDIR": str(tmp_path)}
     done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
     assert done.returncode == 0, done.stderr
-    assert "then `touch after`:\nsbatch --partition=gpu" in done.stdout
+    call = "sbatch --partition=gpu --constraint=gpu2v100 --time=00:30:00 --job-name=hpcsweep-s-then"
+    assert f"then `touch after`:\n{call}" in done.stdout
     draft = Path(re.search(r"submit would send the files in (.*)", done.stdout)[1])
     assert "exec bash -c 'touch after'" in (draft / "then.sbatch").read_text()
     assert not (desk.folder / "after").exists()

@@ -163,7 +163,7 @@ def _refuse_live(sweep_dir: SweepDir) -> None:
     answer = journal.ask_slurm(sweep_dir.submissions())
     for submission in sweep_dir.submissions():
         sent = journal.read_journal(submission)
-        unsure = sent.uncertain or then_job.status_of(sent, answer).live
+        unsure = sent.uncertain or then_job.may_live(sent, answer)
         if unsure or ledger.local_is_live(submission) or answer.live_chunks_of(submission):
             raise Refused(
                 f"{submission.id} may still be queued or running; wait until it ended, or "

@@ -28,13 +28,15 @@ from hpcsweep.store.jobs_file import CANCELLED, NOT_SENT, QUEUED, SENDING, Then
 # To collect, report or submit takes minutes; short jobs start early, and each partition has room
 # for so many seconds.
 _SECONDS: Final = 1800
-# What a command needs of a profile's options; the others are about the GPU and its node.
-_NEEDLESS: Final = {"gres": None, "mem": None, "cpus_per_task": None, "nodes": 1, "nodelist": None}
+# What the job takes of a profile, and of its `sbatch_options`: where it runs, and who pays.
+_KEPT: Final = ("partition", "constraint", "account", "qos", "reservation", "wckey")
 
 
 def script(submission: SubmissionDir, profile: Profile, command: str) -> bytes:
     """Return the script of the job; `ProfileError` for a command with a line end."""
-    text = job_script.render_then(_short(profile), submission, command, Path.cwd())
+    limit = {"time": _limit(profile), "sbatch_options": [], "wrapper": "none"}
+    short = profile.model_copy(update=limit)
+    text = job_script.render_then(short, submission, command, Path.cwd())
     return job_script.encoded(text)
 
 
@@ -44,23 +46,22 @@ def write(submission: SubmissionDir, profile: Profile, command: str) -> None:
         file.write(script(submission, profile, command))
 
 
-def _short(profile: Profile) -> Profile:
-    seconds = min(profile.time_seconds or _SECONDS, _SECONDS)
-    limit = {"time": numerals.slurm_time(seconds), "sbatch_options": [], "wrapper": "none"}
-    return profile.model_copy(update=limit)
+def _limit(profile: Profile) -> str:
+    return numerals.slurm_time(min(profile.time_seconds or _SECONDS, _SECONDS))
 
 
 def options(
     submission: SubmissionDir, profile: Profile, arrays: Sequence[str], *, whole: bool = False
 ) -> list[str]:
     """Return the options of sbatch for the job after `arrays`; `whole`: with all of a profile."""
-    small = _short(profile)
-    chosen = profile_checks.arguments(small.model_copy(update=_NEEDLESS))
+    wants = profile_checks.options_of(profile)
+    chosen = [f"--{key}={wants[key]}" for key in _KEPT if wants[key]]
     if whole:
-        chosen = [*profile_checks.arguments(profile), f"--time={small.time}"]
+        chosen = profile_checks.arguments(profile)
     jobs = [str(slurm.parse_id(array).job) for array in arrays]
     return [
         *chosen,
+        f"--time={_limit(profile)}",
         f"--job-name=hpcsweep-{submission.sweep_dir.name}-then",
         f"--output={job_script.output(submission, 'logs/then-%j.out')}",
         f"--chdir={submission.path.absolute()}",
@@ -95,8 +96,8 @@ def _sbatch(submission: SubmissionDir, chosen: Sequence[str]) -> str:
 
 
 def lost(sent: Journal) -> bool:
-    """Say whether sbatch's answer about the job was lost."""
-    return sent.then is not None and sent.then.then == SENDING
+    """Say whether sbatch's answer about the job was lost, and the job did not end meanwhile."""
+    return bool(sent.then and sent.then.then == SENDING and not sent.submission.then_code.exists())
 
 
 def settle(sent: Journal, jobs: Sequence[slurm.JobState]) -> Iterator[str]:
@@ -124,26 +125,31 @@ class ThenStatus:
 def status_of(sent: Journal, answer: SlurmAnswer) -> ThenStatus:
     """Return whether the job waits or runs, or why it failed, by its exit code or by Slurm."""
     then = sent.then
-    if then is None or then.then in {NOT_SENT, CANCELLED}:
-        return ThenStatus()
-    if then.then == SENDING:
-        return ThenStatus("then: sbatch's answer was lost; submit again to find out")
-    code = None
+    code = ""
     with suppress(OSError):
         code = sent.submission.then_code.read_text().strip()
-    if code == "0":
+    if then is None or then.then in {NOT_SENT, CANCELLED} or code == "0":
         return ThenStatus()
     what = f"then (job {then.job})"
-    log = sent.submission.logs / f"then-{slurm.parse_id(then.job).job}.out"
+    log = sent.submission.logs / f"then-{slurm.parse_id(then.job).job or '*'}.out"
     if code:
         return ThenStatus(f"{what} failed with exit code {code}: see {log}")
+    if then.then == SENDING:
+        return ThenStatus("then: sbatch's answer was lost; submit again to find out")
     if then.then != QUEUED:
         return ThenStatus(f"{what} ended as {then.then}: see {log}")
     return _by_slurm(sent, answer, what)
 
 
-def _by_slurm(sent: Journal, answer: SlurmAnswer, what: str) -> ThenStatus:
+def _job_of(sent: Journal, answer: SlurmAnswer) -> slurm.JobState | None:
+    """Return what Slurm says of the job; None where it lists none, or that of another cluster."""
     job = answer.tasks.get(slurm.parse_id(sent.open_then).key)
+    is_own = job is not None and sent.owns(job) and not sent.is_others(answer.client)
+    return job if is_own else None
+
+
+def _by_slurm(sent: Journal, answer: SlurmAnswer, what: str) -> ThenStatus:
+    job = _job_of(sent, answer)
     if answer.mute:
         status = ThenStatus(f"{what}: squeue could not be asked", live=True)
     elif job and not job.state.over:
@@ -160,16 +166,22 @@ def _by_slurm(sent: Journal, answer: SlurmAnswer, what: str) -> ThenStatus:
     return status
 
 
+def may_live(sent: Journal, answer: SlurmAnswer) -> bool:
+    """Say whether the job may wait or run."""
+    return lost(sent) or status_of(sent, answer).live
+
+
 def live_here(journals: Iterable[Journal], answer: SlurmAnswer) -> Iterator[Journal]:
     """Yield the journals whose job waits or runs on this cluster for this user."""
     for sent in journals:
-        if status_of(sent, answer).live and sent.is_mine(answer.client):
+        is_own = _job_of(sent, answer) or sent.is_mine(answer.client)
+        if is_own and status_of(sent, answer).live:
             yield sent
 
 
 def note_end(sent: Journal, answer: SlurmAnswer) -> None:
     """Keep how the job ended, as Slurm says, so that Slurm is not asked about it again."""
-    job = answer.tasks.get(slurm.parse_id(sent.open_then).key) if sent.open_then else None
+    job = _job_of(sent, answer)
     if job and sent.then and job.state.over:
         sent.submission.append_job(Then(then=job.state.name, job=sent.then.job, at=journal.now()))
 
