@@ -120,6 +120,33 @@ def test_other_times_are_refused(text: str) -> None:
         numerals.slurm_seconds(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("4h", "04:00:00"),
+        ("90m", "01:30:00"),
+        ("1d12H", "1-12:00:00"),
+        ("1h30m15s", "01:30:15"),
+        (" 45s ", "00:00:45"),
+        ("0h", "UNLIMITED"),
+        ("90", "01:30:00"),
+        ("1-12", "1-12:00:00"),
+        ("infinite", "UNLIMITED"),
+    ],
+)
+def test_an_option_takes_shorter_times_beside_those_of_sbatch(text: str, written: str) -> None:
+    """It is handed on in Slurm's own form, which sbatch and submitit take."""
+    assert numerals.time_of_option(text) == written
+    assert numerals.slurm_time(numerals.slurm_seconds(written)) == written
+
+
+@pytest.mark.parametrize("text", ["", " ", "h", "4x", "1.5h", "30m1h", "4h 30m", "-4h", "٣h"])
+def test_other_times_of_an_option_are_refused(text: str) -> None:
+    """With the forms that are allowed."""
+    with pytest.raises(ValueError, match="needs a time limit: 4h, 90m, 1d12h, or as sbatch"):
+        numerals.time_of_option(text)
+
+
 @given(
     days=st.integers(0, 400),
     hours=st.integers(0, 23),

@@ -28,8 +28,12 @@ _LONG: Final = re.compile(r"[+-]?\d{4,}")
 
 # sbatch(1), --time: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S
 TIME_FORMS: Final = "MM, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
+OPTION_TIME_FORMS: Final = f"4h, 90m, 1d12h, or as sbatch takes it: {TIME_FORMS}"
 MEMORY_FORMS: Final = "a whole number with K, M, G or T, such as 16G; 0 is all memory of the node"
 _TIME: Final = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")  # days, and the rest
+_SPAN: Final = re.compile(
+    r"(?=.)(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?", re.IGNORECASE
+)
 _OF_A_CLOCK: Final = 3  # hours, minutes and seconds
 _UNLIMITED: Final = ("UNLIMITED", "INFINITE", "-1")  # as Slurm's programs print it, and take it
 _DAY_SECONDS: Final = 86_400
@@ -118,6 +122,21 @@ def slurm_seconds(text: str) -> int | None:
     hours, minutes, seconds = numbers[:_OF_A_CLOCK]
     limit = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
     return limit or None  # zero means no limit, to Slurm too
+
+
+def time_of_option(text: str) -> str:
+    """Return a time limit as Slurm writes it, also of ``4h`` or ``1d12h``; ValueError for others.
+
+    A file has the forms of sbatch alone: what it says is passed on as it stands there.
+    """
+    span = _SPAN.fullmatch(text.strip())
+    if span is None:
+        try:
+            return slurm_time(slurm_seconds(text))
+        except ValueError:
+            raise ValueError(f"needs a time limit: {OPTION_TIME_FORMS}") from None
+    days, hours, minutes, seconds = [int(part or 0) for part in span.groups()]
+    return slurm_time(((days * 24 + hours) * 60 + minutes) * 60 + seconds or None)
 
 
 def slurm_time(limit: int | None) -> str:

@@ -178,7 +178,8 @@ def test_each_variable_and_each_key_of_a_file_is_the_one_that_click_reads(desk, 
                 by_hand.add(".".join(loc))
         finally:
             del os.environ[settings.variable(loc)]
-    assert by_hand == {"submit.again", "submit.join", "estimate.again", "rm.yes"}
+    limits = {"submit.time", "submit.mem", "retry.time", "retry.mem"}
+    assert by_hand == {"submit.again", "submit.join", "estimate.again", "rm.yes", *limits}
 
 
 def test_a_wrong_value_of_a_variable_names_it(desk, config):

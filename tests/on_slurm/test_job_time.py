@@ -1,17 +1,20 @@
-"""The time that jobs ask Slurm for: by measured rows, and all of the profile's after a cut."""
+"""What jobs ask Slurm for: a time by measured rows, and what options of a command say."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 import resultsfolder
 import timedrows
-from labtools import arrays, wait_for_the_end
+from hpcsweep.cluster.slurm import journal
+from hpcsweep.errors import Refused
+from labtools import arrays, furnished, job_numbers, wait_for_the_end
 from localruns import Desk
 from timedrows import Law
 
@@ -76,11 +79,11 @@ def submitted(desk: Desk) -> tuple[SubmissionDir, str]:
     return desk.sweep("demo").submissions()[-1], done.stdout
 
 
-def limit_of(cluster: Lab, submission: SubmissionDir) -> str:
+def limit_of(cluster: Lab, submission: SubmissionDir, what: str = "TimeLimit") -> str:
     """Return the limit of the jobs of a submission, as Slurm knows it."""
     (sent,) = arrays(submission)
     told = cluster.run("scontrol", "show", "job", "--oneliner", sent.job_id).stdout
-    return told.split("TimeLimit=")[1].split()[0]
+    return told.split(f" {what}=")[1].split()[0]
 
 
 @pytest.mark.no_second_try
@@ -111,3 +114,83 @@ def test_jobs_ask_for_what_rows_tell_and_after_a_cut_for_all(
     rows = desk.rows("demo")
     assert Counter(row["status"] for row in rows) == {"ok": 3}
     assert len({row["point_id"] for row in rows}) == 3
+
+
+CRASHES_ONCE = """\
+name: s
+workload: noop
+axes: {model: [a, b], input_size: [1, 2]}
+measure: {fail: [{when: {model: b}, how: crash, attempts: 1}]}
+"""
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_a_retry_asks_for_more_than_the_profile_and_the_next_submission_does_not(
+    cluster: Lab, tmp_path: Path, launcher: str
+):
+    """The submission keeps what it asked for; options of sbatch do not stand over it."""
+    more = f"launcher: {launcher}\nmem: 500M\nsbatch_options: [--time=20]\n"
+    desk = furnished(tmp_path / "desk", CRASHES_ONCE, more)
+    assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+    wait_for_the_end(cluster)
+    done = desk.run("retry", "s", "--mem", "1G", "--time", "1h30m")
+    assert done.returncode == 0, done.stderr
+    assert "; jobs ask for --time 01:30:00 --mem 1G" in done.stdout
+    submission = desk.sweep("s").submissions()[-1]
+    assert limit_of(cluster, submission) == "01:30:00"
+    assert limit_of(cluster, submission, "MinMemoryNode") == "1G"
+    kept = submission.read_manifest().profile_fields
+    assert (kept["time"], kept["mem"]) == ("01:30:00", "1G")
+    assert journal.read_journal(submission).time_limit == timedelta(minutes=90)
+    wait_for_the_end(cluster)
+    assert Counter(row["status"] for row in desk.rows("s")) == {"ok": 4, "crashed": 2}
+    desk.spec(CRASHES_ONCE.replace("[1, 2]", "[1, 2, 3]"), "s.yaml")
+    assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+    submission = desk.sweep("s").submissions()[-1]
+    assert limit_of(cluster, submission) == "00:20:00"
+    assert limit_of(cluster, submission, "MinMemoryNode") == "500M"
+    wait_for_the_end(cluster)
+
+
+def test_more_than_the_partition_allows_is_told_before_anything_is_sent(
+    cluster: Lab, tmp_path: Path
+):
+    """With the option in place of the profile's line."""
+    desk = furnished(tmp_path / "desk", CRASHES_ONCE)
+    profile = desk.folder / "cluster_profiles/v100.yaml"
+    profile.write_text(profile.read_text().replace("partition: gpu", "partition: short"))
+    assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+    wait_for_the_end(cluster)
+    before = job_numbers()
+    told = "--time 4h: time: 04:00:00 is over the limit of partition short, 00:30:00"
+    for command in (("retry", "s"), ("submit", "s.yaml", "--cluster", "v100", "--again")):
+        done = desk.run(*command, "--time", "4h")
+        assert (done.returncode, told in done.stderr) == (Refused.exit_code, True), done.stderr
+    done = desk.run("retry", "s", "--mem", "900G")
+    assert (done.returncode, "--mem=900G" in done.stderr) == (Refused.exit_code, True), done.stderr
+    assert job_numbers() <= before
+
+
+EATS = """\
+name: s
+workload: command
+axes: {x: [1]}
+run: python3 -c "import time; held = bytearray(500_000_000); time.sleep(6)"
+"""
+
+
+def test_after_a_job_that_was_killed_for_its_memory_the_next_may_have_more(
+    cluster: Lab, tmp_path: Path
+):
+    """Slurm kills the whole job where its memory runs out, so its point has no row to retry."""
+    desk = furnished(tmp_path / "desk", EATS, "mem: 200M\n")
+    assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+    wait_for_the_end(cluster)
+    assert desk.rows("s") == []
+    assert "Exceeded job memory limit" in desk.run("logs", "s").stdout
+    told = desk.run("retry", "s", "--mem", "1G").stdout
+    assert "`hpcsweep submit s` takes both, for points without a row" in told
+    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--mem", "1G")
+    assert "; jobs ask for --mem 1G" in done.stdout, done.stderr
+    wait_for_the_end(cluster)
+    assert [row["status"] for row in desk.rows("s")] == ["ok"]

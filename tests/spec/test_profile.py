@@ -11,7 +11,7 @@ import pytest
 from hpcsweep.analysis.roofline import ncu
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.gpus import by_device_name
-from hpcsweep.errors import ProfileError
+from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.spec import profile
 from paths import ROOT
 
@@ -154,6 +154,47 @@ def test_variables_of_sbatch_stand_below_what_a_profile_says(
         540,
         "environment: SBATCH_ACCOUNT",
     )
+
+
+def test_an_option_of_a_command_asks_for_more_than_the_profile(tmp_path: Path) -> None:
+    """It stands over the key, and over the options of sbatch that would stand over that."""
+    options = "[--exclusive, '-t 5', --mem-per-cpu=1G, --time=7]"
+    text = f"gpu: l40\ntime: 30\nmem: 4G\nsbatch_options: {options}\n"
+    found = profile.load(write(tmp_path, a=text))
+    asking = profile.asking_for(found, time="4h", mem=None)
+    assert (asking.time_limit, asking.time_seconds, asking.mem) == ("04:00:00", 4 * 3600, "4G")
+    assert asking.sbatch_options == ["--exclusive", "--mem-per-cpu=1G"]
+    assert (asking.time_factor, asking.where("time")) == (None, "--time 4h")
+    asking = profile.asking_for(found, time=None, mem="32G")
+    assert (asking.mem, asking.time_limit, asking.time_factor) == ("32G", "7", 3)
+    assert asking.sbatch_options == ["--exclusive", "-t 5", "--time=7"]
+    assert profile.asking_for(found, time=None, mem=None) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("time", "4x", "--time 4x: needs a time limit: 4h, 90m, 1d12h, or as sbatch takes it: MM,"),
+        ("time", "90s", "--time 90s: a time limit of 90 s ends before `signal_lead`, 120 s"),
+        ("mem", "32", "--mem 32: needs memory: a whole number with K, M, G or T"),
+        ("mem", "", "--mem : needs memory"),
+    ],
+)
+def test_a_mistake_of_such_an_option_is_told(
+    tmp_path: Path, key: str, value: str, told: str
+) -> None:
+    """Like that of a key, with the option in place of file and line."""
+    found = profile.load(write(tmp_path, a="gpu: l40\ntime: 30\n"))
+    values = {"time": None, "mem": None, key: value}
+    with pytest.raises(UsageError, match=f"^{re.escape(told)}"):
+        profile.asking_for(found, **values)
+
+
+@pytest.mark.parametrize("option", [{"time": "4h", "mem": None}, {"time": None, "mem": "4G"}])
+def test_what_runs_here_has_no_limits_of_a_job(option: dict[str, str | None]) -> None:
+    """One line says so."""
+    with pytest.raises(UsageError, match="profile 'local' measures on this machine, where no job"):
+        profile.asking_for(profile.load("local"), **option)
 
 
 def test_all_fields_are_read(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_with_rows_of_the_same_kind_jobs_ask_for_what_they_need(site):
     assert cost.to_json()["time_limit"] == SHORT
     sent = site.sent()
     assert sent.profile.time_seconds == 18 * 60
-    text = job_script.render(sent.profile, sent.submission)
+    text = job_script.render(sent.profile, sent.submission, tasks=1)
     assert f"#SBATCH --time={SHORT}\n" in text
     assert f"+ {18 * 60} ))" in text
     record = sent.submission.read_manifest()

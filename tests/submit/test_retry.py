@@ -177,3 +177,36 @@ def test_points_that_left_the_sweep_are_told(desk):
     assert done.returncode == 0
     assert "the sweep no longer has these points (2)" in done.stderr
     assert json.loads(desk.run("collect", "sweep", "--json").stdout)["sweeps"][0]["orphans"] == 4
+
+
+def test_more_time_or_memory_is_no_help_here(desk):
+    """Nor for a point that its own limit ended; both are told, the one before anything is sent."""
+    limits = "measure: {fail: [{when: {model: b}, how: hang}]}\npoint_timeout: 1\n"
+    desk.spec(NOOP + limits)
+    assert desk.run("submit", "sweep.yaml", "--mem", "4G").returncode == 2
+    assert not desk.results.exists()
+    desk.run("submit", "sweep.yaml")
+    done = desk.run("retry", "sweep", "--time", "4h")
+    assert done.returncode == 2
+    assert "--time 4h: profile 'local' measures on this machine" in done.stderr
+    assert len(desk.sweep().submissions()) == 1
+    told = desk.run("retry", "sweep", "--status", "oom", "--mem", "4G").stdout
+    assert "`hpcsweep submit sweep` takes both, for points without a row" in told
+
+
+def test_what_more_time_or_memory_does_not_change_is_told(desk):
+    """A limit of the sweep's own, and the memory of a GPU; the line of a dry run has the values."""
+    text = NOOP.replace("[1, 2]}", "[1, 2], gpu: [a]}")
+    fail = "measure: {fail: [{when: {model: b}, how: hang}, {when: {model: a}, how: oom}]}\n"
+    desk.spec(f"{text}{fail}point_timeout: 1\n")
+    site = desk.folder / "a.yaml"
+    site.write_text("launcher: local\ngpu: a\n")
+    desk.run("submit", "sweep.yaml", "--cluster", "a.yaml")
+    site.write_text("launcher: sbatch\ngpu: a\ntime: 30\n")
+    again = ("retry", "sweep", "--status", "oom,timeout", "--dry-run")
+    done = desk.run(*again, "--time", "4h", "--mem", "8G")
+    assert "again on a (--dry-run: none was); jobs ask for --time 04:00:00 --mem 8G" in done.stdout
+    assert "2 points reached the sweep's own limit, `point_timeout`, which --time" in done.stderr
+    assert "2 points ran out of the GPU's memory, and --mem is that of the host" in done.stderr
+    assert "warning" not in desk.run(*again).stderr
+    assert "point_timeout" not in desk.run(*again, "--mem", "8G").stderr

@@ -79,6 +79,18 @@ again_option = by_hand(
 workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )
+# a job's limits are of one submission: set for good, they would be those of every profile
+time_option = option(
+    "--time LIMIT",
+    "Jobs of this submission ask for this time instead of the profile's, such as 4h, 90m or as "
+    "sbatch takes it.",
+    allow_from_autoenv=False,
+)
+mem_option = option(
+    "--mem SIZE",
+    "Jobs of this submission ask for this memory instead of the profile's, such as 32G.",
+    allow_from_autoenv=False,
+)
 doctor_option = off("--no-doctor", "Do not check the profile against its cluster first.", "doctor")
 
 

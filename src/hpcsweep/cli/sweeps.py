@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     "Let bash run this after the last point, whatever became of the points; in Slurm in a job.",
 )
 @flag("--collect", "Merge the results into the tables at the end (local runs only).")
+@common.time_option
+@common.mem_option
 @common.doctor_option
 @click.pass_obj
 @answer.forgiving()
@@ -211,6 +213,8 @@ def _ran(sweep_dir: SweepDir, code: int) -> Answer:
 @flag("--dry-run", "Say how many points; measure nothing.")
 @common.cluster_option
 @common.workers_option
+@common.time_option
+@common.mem_option
 @common.doctor_option
 @click.pass_obj
 @answer.forgiving()
@@ -219,9 +223,6 @@ def retry(
     /,
     sweep: str | None,
     status: str,
-    workers: int | None,
-    *,
-    doctor: bool,
     **others: Any,
 ) -> Answer:
     """Measure points again: failed, invalid, or of changed files."""
@@ -230,7 +231,8 @@ def retry(
     from hpcsweep.submit.retry import measure_again
 
     run = runs.of_sweep(results, sweep)
-    options = Options(workers=workers, doctor=doctor)
+    names = ("workers", "time", "mem", "doctor")
+    options = Options(**{name: others.pop(name) for name in names})
     return _ran(run, measure_again(run, common.listed(status), options=options, **others))
 
 

@@ -29,7 +29,7 @@ from hpcsweep.node.worker_process import (
     Worker,
 )
 from hpcsweep.store import typed_json
-from hpcsweep.store.state import PointStatus
+from hpcsweep.store.state import PointStatus, reached_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class WorkerCare:
             if self.stop.wanted() or isinstance(reply, Interrupted):
                 return None
             if isinstance(reply, TimedOut):
-                why = f"no result within {limit:g} s"
+                why = reached_limit(limit)
                 timed = self.with_times(point, why) if limit <= job_seconds else None
                 return timed or Outcome(status=PointStatus.TIMEOUT, reason=why)
             by_others = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE

@@ -136,6 +136,24 @@ def named(entries: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def written(name: str, value: str) -> str:
+    """Return the entry of one option, whose value may be empty."""
+    return shlex.quote(f"--{name}={value}" if value else f"--{name}")
+
+
+def without(entries: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return entries without some options, each other one as it was written if it stood alone."""
+    kept = []
+    for entry in entries:
+        options = read(entry)
+        others = [option for option in options if option[0] not in names]
+        if len(others) == len(options):
+            kept.append(entry)
+        else:
+            kept += [written(*option) for option in others]
+    return kept
+
+
 def checked(entry: str) -> str:
     """Return an entry of a profile; `ValueError` where it is none, or sets what it may not."""
     if not entry.startswith("-") or not shlex.split(entry):  # which refuses an open quote
@@ -170,7 +188,7 @@ class Variable:
     @property
     def entry(self) -> str:
         """Its option as an entry of a profile."""
-        return shlex.quote(f"--{self.option}={self.value}" if self.value else f"--{self.option}")
+        return written(self.option, self.value)
 
 
 def variables(environment: Mapping[str, str]) -> list[Variable]:

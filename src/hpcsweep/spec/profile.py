@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from hpcsweep import numerals
 from hpcsweep.catalog import LAUNCHERS
-from hpcsweep.errors import ProfileError
+from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.spec import directives, document, lookup
 from hpcsweep.spec.validation import (
     LINE_ENDS,
@@ -37,6 +37,8 @@ from hpcsweep.spec.validation import (
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATHS: Final = ("venv", "python")
+# by key of a profile: the options of sbatch that set the same
+_SETS: Final = {"time": ("time",), "mem": ("mem", "mem-per-cpu", "mem-per-gpu")}
 
 
 def _regex(text: str) -> str:
@@ -218,6 +220,44 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
         complaints.add(in_this_file[:1] or keys[-1:], text)
     complaints.tell()
     return profile
+
+
+def asking_for(profile: Profile, *, time: str | None, mem: str | None) -> Profile:
+    """Return a profile whose jobs ask for another time or memory, as options of a command say it.
+
+    Raises:
+        UsageError: a value is wrong, or the launcher measures on this machine.
+    """
+    given = {key: value for key, value in (("time", time), ("mem", mem)) if value is not None}
+    if not given:
+        return profile
+    update: dict[str, Any] = {"places": {**profile.places}}
+    for key, value in given.items():
+        option = f"--{key} {value}"
+        if not profile.in_slurm:
+            here = f"profile '{profile.name}' measures on this machine, where no job has a limit"
+            raise UsageError(f"{option}: {here}; leave it out")
+        try:
+            update[key] = _READ[key](value)
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from None
+        update["places"][key] = option
+    if time is not None:
+        update["time_factor"] = None  # what a person asks for is not shortened
+    replaced = {name for key in given for name in _SETS[key]}
+    update["sbatch_options"] = directives.without(profile.sbatch_options, replaced)
+    asking = profile.model_copy(update=update)
+    for keys, text in _mistakes(asking):
+        raise UsageError(f"{asking.where(keys[0]) if keys else profile.name}: {text}")
+    return asking
+
+
+def _memory_of_option(text: str) -> str:
+    numerals.slurm_megabytes(text)
+    return text.strip()
+
+
+_READ: Final = {"time": numerals.time_of_option, "mem": _memory_of_option}
 
 
 def schema() -> str:

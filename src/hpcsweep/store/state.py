@@ -79,6 +79,11 @@ class AttemptState(Word):
     REFUSED = "refused", "the worker did not accept the machine, or could not write"
 
 
+def reached_limit(seconds: float) -> str:
+    """Return why a point is a `timeout` by its own limit, not by its job's."""
+    return f"no result within {seconds:g} s"
+
+
 def rank(status: PointStatus) -> int:
     """Return the rank of a row's status: of two rows of a point, the higher rank counts.
 

@@ -125,7 +125,7 @@ class Submit:
         before = f"; already measured or queued: {settled}" if settled else ""
         return (
             f"{request.sweep.name}{run}: {count(self.points, 'point')} on {where}, "
-            f"{self.estimates.about(seconds)}{before}"
+            f"{self.estimates.about(seconds)}{before}{request.asks}"
         )
 
 

@@ -72,7 +72,7 @@ class Cost:
         if not job.points:
             return head
         about = duration(job.seconds) if job.estimates.is_known else "nobody knows how long"
-        expected = f"expected: {about} on {request.device}"
+        expected = f"expected: {about} on {request.device}{request.asks}"
         per_job = request.profile.gpus_per_job
         if per_job > 1 and job.estimates.is_known:
             expected += f", shared by the {per_job} GPUs of a job"

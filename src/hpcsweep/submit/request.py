@@ -26,6 +26,8 @@ class Options:
 
     sample: int | None = None
     workers: int | None = None  # None: as the profile says
+    time: str | None = None  # limit of jobs, and memory, in place of the profile's
+    mem: str | None = None
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
     suppress_next_hint: bool = False  # who asked goes on with the rows by itself
@@ -62,6 +64,16 @@ class Request:
     def then(self) -> str | None:
         """The command that is to run after the last point."""
         return self.options.then or self.profile.then
+
+    @property
+    def asks(self) -> str:
+        """Say what its jobs ask for in place of the profile's values, if anything."""
+        asked = []
+        if self.options.time is not None:
+            asked.append(f"--time {self.profile.time}")
+        if self.options.mem is not None:
+            asked.append(f"--mem {self.profile.mem}")
+        return f"; jobs ask for {' '.join(asked)}" if asked else ""
 
     def words(self) -> str:
         """Return the sweep's name, and where its points run."""
@@ -101,8 +113,9 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
 
     A profile without a `gpu` takes the device of this machine. If the sweep names GPUs and this
     device is none of them, the request is a rehearsal: its points get the device's name, and ids of
-    their own.
+    their own. `UsageError` where the options ask for what no job of the profile can have.
     """
+    chosen = profile.asking_for(chosen, time=options.time, mem=options.mem)
     here = None if chosen.gpu else device_here(sweep, chosen.env)
     device = chosen.gpu or (here.gpu if here else "")
     asks_for = named_gpus(sweep)

@@ -6,22 +6,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from hpcsweep import messages
 from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import EXIT_INTERRUPTED, ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store import runs
+from hpcsweep.store import outcomes, runs
 from hpcsweep.store.collect.collector import tables_of
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.row_reader import read_rows, table_rows
-from hpcsweep.store.state import PointStatus
+from hpcsweep.store.state import PointStatus, reached_limit
 from hpcsweep.submit import comparison, steps
 from hpcsweep.submit.request import DEFAULT, Options, Request, make, points_of
 from hpcsweep.text import count, tally
+
+_UNREAD: Final = {"status": "", "status_reason": ""}
 
 
 def measure_again(  # noqa: PLR0913 - the options of a command
@@ -59,13 +62,18 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         why = " or ".join(words for words, is_asked in whys.items() if is_asked)
         why = why or f"is {' or '.join(statuses)}"
         there = tally(Counter(status_of.values()), PointStatus) or "no point has a row"
-        messages.progress(f"{sweep_dir.name}: no point {why} ({there}); nothing to measure again")
+        others = ""
+        if options.time is not None or options.mem is not None:  # its job was killed with it
+            others = f"; `{sweep_dir.command('submit')}` takes both, for points without a row"
+        nothing = f"no point {why} ({there}); nothing to measure again{others}"
+        messages.progress(f"{sweep_dir.name}: {nothing}")
         return 0
     requests = [
-        replace(request, options=options)
-        for request in _requests(sweep_dir, wanted, cluster)
+        request
+        for request in _requests(sweep_dir, wanted, cluster, options)
         if next(iter(request.expansion), None)  # else another profile's
     ]
+    _tell_vain(sweep_dir, requests, options)
     if not requests:
         where = f" on {', '.join(cluster)}" if cluster else ""
         gone = f"the sweep no longer has these points{where} ({len(wanted):,})"
@@ -90,7 +98,34 @@ def _tell_dry(sweep_dir: SweepDir, requests: Sequence[Request]) -> None:
     for request in requests:
         points = count(len(request.expansion), "point")
         again = f"{points} to measure again on {request.profile.name} (--dry-run: none was)"
-        messages.progress(f"{sweep_dir.name}: {again}")
+        messages.progress(f"{sweep_dir.name}: {again}{request.asks}")
+
+
+def _tell_vain(sweep_dir: SweepDir, requests: Sequence[Request], options: Options) -> None:
+    """Say how many points died of something that more time or memory of a job does not change."""
+    if options.time is None and options.mem is None:
+        return
+    rows = outcomes.rows_of(sweep_dir.shards(), ("status_reason",))
+    by_own_limit = 0
+    on_gpu = 0
+    for request in requests:
+        for point in request.expansion:
+            row = rows.get(point.point_id, _UNREAD)  # its shard may be damaged
+            limit = request.sweep.point_timeout * int(point.axes.get("epochs") or 1)
+            by_own_limit += row["status_reason"] == reached_limit(limit)
+            on_gpu += row["status"] is PointStatus.OOM and request.device != "cpu"
+    if options.time is not None and by_own_limit:
+        messages.warning(
+            f"{sweep_dir.name}: {count(by_own_limit, 'point')} reached the sweep's own limit, "
+            "`point_timeout`, which --time does not change",
+            f"raise `point_timeout` in the sweep file, then {sweep_dir.command('submit')}, and "
+            "retry again",
+        )
+    if options.mem is not None and on_gpu:
+        messages.warning(
+            f"{sweep_dir.name}: {count(on_gpu, 'point')} ran out of the GPU's memory, and --mem is "
+            "that of the host",
+        )
 
 
 def _changed(
@@ -135,7 +170,10 @@ def _of_status(status_of: Mapping[str, str], statuses: Sequence[str]) -> frozens
 
 
 def _requests(
-    sweep_dir: SweepDir, wanted: frozenset[str], clusters: Sequence[str]
+    sweep_dir: SweepDir,
+    wanted: frozenset[str],
+    clusters: Sequence[str],
+    options: Options = DEFAULT,
 ) -> Iterator[Request]:
     """Yield a request for each profile that the sweep was sent to, as in its last submission.
 
@@ -164,7 +202,7 @@ def _requests(
         if not here:
             continue
         before = sent[name]
-        request = make(sweep, _profile(files.get(name, name), before))
+        request = make(sweep, _profile(files.get(name, name), before), options)
         points = points_of(sweep, before.gpu, None, rehearsal=before.rehearsal)
         yield replace(
             request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -118,6 +118,21 @@ def test_every_state_has_an_answer(site: Site, state: slurm.State):
     assert site.live() is not state.over
     if state.name in {"SUSPENDED", "STOPPED"}:
         assert site.chunk().state is ChunkState.SUSPENDED
+
+
+@pytest.mark.parametrize(
+    ("state", "had"), [("TIMEOUT", "--time 30"), ("OUT_OF_MEMORY", "--mem 4G")]
+)
+def test_what_was_too_little_is_told_with_what_it_was(site: Site, state: str, had: str):
+    """As the submission asked for it; other ends have nothing to do with it."""
+    fields = {"time": "30", "mem": "4G"}
+    record = site.submission.read_manifest()
+    site.submission.write_manifest(replace(record, profile_fields=fields))
+    site.sent(3 * HOUR, **MINE)
+    site.program("sacct", f"printf '{site.account(state)}'")
+    assert site.chunk().why.endswith(f" (it had {had})")
+    site.program("sacct", f"printf '{site.account('NODE_FAIL')}'")
+    assert "it had" not in site.chunk().why
 
 
 def test_what_nobody_lists_is_lost_only_after_a_grace_time(site: Site):

@@ -129,6 +129,13 @@ class Journal:
         seconds = slurm.duration(str(manifest.profile_fields.get("time") or ""))
         return _LONGEST if seconds is None else timedelta(seconds=seconds)
 
+    def asked_for(self, state: str) -> str:
+        """Say what its jobs asked for, where Slurm's state says that it was too little."""
+        key = {"TIMEOUT": "time", "OUT_OF_MEMORY": "mem"}.get(state, "")
+        manifest = self.submission.manifest_or_none()
+        value = manifest.profile_fields.get(key) if manifest else None
+        return f" (it had --{key} {value})" if value else ""
+
     @cached_property
     def open_chunks(self) -> set[int]:
         """Chunks that may be queued or running, by the journal alone."""
@@ -424,7 +431,7 @@ def _ended(
         why = "; ".join(filter(None, (record.reason, "submit again to continue")))
         return ChunkStatus(ChunkState.STOPPED, why)
     if state:
-        why = f"{state.name}: {state.says}"
+        why = f"{state.name}: {state.says}{journal.asked_for(state.name)}"
         if job and job.exit_code and state.name == "FAILED":
             why = f"{why} ({job.exit_code})"
         return ChunkStatus(_state_of(state), why)
