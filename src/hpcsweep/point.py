@@ -51,6 +51,8 @@ class Point:
         visit = str(self.axes.get("visit") or 1)  # of a row, it is text
         if visit != "1":
             words.append(f"visit {visit}")
+        if self.axes.get("on_node"):
+            words.append(f"on {self.axes['on_node']}")
         return " ".join(words)
 
 
@@ -68,7 +70,7 @@ def varying(points: Iterable[Point]) -> tuple[str, ...]:
         for name, value in first.items():
             if point.axes.get(name) != value:
                 names[name] = None
-    return tuple(name for name in names if name not in {*LABEL, "input_width", "visit"})
+    return tuple(name for name in names if name not in {*LABEL, "input_width", "visit", "on_node"})
 
 
 def canonical_json(value: object) -> str:

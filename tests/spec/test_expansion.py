@@ -187,3 +187,25 @@ def test_a_sample_of_too_many_points_is_refused_before_it_is_listed(
     told = r"here: a sample of 400,000 points, at most 300,000; take fewer values with --sample"
     with pytest.raises(UsageError, match=told):
         expand(large, sample=200)
+
+
+def test_each_node_has_the_same_points_under_ids_of_its_own(tmp_path: Path) -> None:
+    """One node after the other, with what is included, in a sample, too; the others stay."""
+    raw = {
+        "axes": {"model": ["b", "a"], "input_size": [1, 2, 3]},
+        "include": [{"model": "c", "input_size": 9}],
+        "measure": {"repeats": 2},
+    }
+    for sample in (None, 2):
+        points = expand(_sweep(tmp_path, raw), gpu="l40", sample=sample)
+        plain = [*points]
+        pinned = [*points.on_nodes(["n2", "n1"])]
+        assert len(pinned) == len(points.on_nodes(["n2", "n1"])) == 2 * len(plain)
+        assert [point.axes["on_node"] for point in pinned] == ["n2"] * len(plain) + ["n1"] * len(
+            plain
+        )
+        assert [{**point.axes, "on_node": ""} for point in pinned] == 2 * [
+            point.axes for point in plain
+        ]
+        assert len({point.point_id for point in (*plain, *pinned)}) == 3 * len(plain)
+        assert [*points.on_nodes([""])] == plain

@@ -76,6 +76,10 @@ again_option = by_hand(
     "--again",
     "Measure everything once more, as a new run; go on with the last one if it lacks points.",
 )
+each_node_option = flag(
+    "--each-node",
+    "Measure all points on every node of the profile.",
+)
 workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )

@@ -178,6 +178,7 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 @common.cluster_option
 @common.sample_option
 @common.again_option
+@common.each_node_option
 @click.pass_obj
 def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @common.workers_option
 @common.sample_option
 @common.again_option
+@common.each_node_option
 @flag("--dry-run", "Show the plan and the job script, measure one point here, submit nothing.")
 @flag("--download", "Download missing weights and CIFAR here first; no job downloads any.")
 @option(
@@ -75,9 +76,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     from hpcsweep.store import folders
     from hpcsweep.submit import steps
 
-    target = _target(until_error, watch=watch, dry=dry_run)
-    if others["again"] and target is not None:
-        raise UsageError("--until-error measures as little as it takes; leave out --again")
+    target = _target(until_error, watch=watch, dry=dry_run, more=others)
     # mistakes of the file are told before anything is asked of a cluster
     sweep = sweep_file.load(spec)
     sweep_dir = folders.SweepDir(results / sweep.name)
@@ -125,12 +124,18 @@ def _download(asked: Request) -> None:
     downloads.get_weights(questions.named_weights(asked), environment.torch_home(env))
 
 
-def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
+def _target(
+    until_error: str | None, *, watch: bool, dry: bool, more: Mapping[str, Any]
+) -> float | None:
     """Return the target of --until-error; `UsageError` for what does not go with it."""
     if until_error is None:
         if watch:
             raise UsageError("--watch goes with --until-error; else: hpcsweep status SWEEP --watch")
         return None
+    for name in ("again", "each_node"):
+        if more[name]:
+            option = name.replace("_", "-")
+            raise UsageError(f"--until-error measures as little as it takes; leave out --{option}")
     share = common.percentage("--until-error", until_error)
     if dry:
         raise UsageError("--until-error chooses from what it measures; leave out --dry-run")

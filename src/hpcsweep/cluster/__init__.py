@@ -14,6 +14,7 @@ from hpcsweep.catalog import LAUNCHERS
 
 if TYPE_CHECKING:
     from hpcsweep.cluster.local.supervisors import Counts, LaunchResult
+    from hpcsweep.cluster.slurm.job_script import Array
     from hpcsweep.cluster.slurm.sbatch import Preview
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import SubmissionDir
@@ -40,8 +41,8 @@ class SendsToSlurm(Protocol):
             SchedulerError: nothing went in.
         """
 
-    def preview(self, submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
-        """Return what `send` would hand to sbatch for an array of so many tasks."""
+    def preview(self, submission: SubmissionDir, profile: Profile, array: Array) -> Preview:
+        """Return what `send` would hand to sbatch for the first array."""
 
 
 def launcher_here(profile: Profile) -> RunsHere:

@@ -152,6 +152,8 @@ def check(profile: Profile, folder: Path, cluster: Cluster | CouldNotAsk | None 
 def send(submission: SubmissionDir, profile: Profile, bad: Sequence[BadNode]) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
     name = submission.sweep_dir.name
+    pinned = submission.read_manifest().nodes
+    bad = [node for node in bad if node.name not in pinned]  # `retry` goes back to it
     avoided = ", ".join(str(node) for node in bad)
     wary = bad_nodes.avoiding(profile, bad)
     try:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +39,10 @@ def main(argv: list[str]) -> int:
     gpus = int(argv[2])
     try:
         submission = folders.SweepDir(path.parent.parent).submission(path.name)
-        every = submission.read_manifest().chunks
-        own = range(first, min(first + gpus, every))
+        manifest = submission.read_manifest()
+        # chunks of other nodes follow those of this one
+        ends = accumulate(manifest.nodes.values() or [manifest.chunks])
+        own = range(first, min(first + gpus, *(end for end in ends if end > first)))
         variables = [with_one_gpu(os.environ, place, gpus) for place in range(len(own))]
     except HpcsweepError as error:
         sys.stderr.write(f"hpcsweep: {error}\n")

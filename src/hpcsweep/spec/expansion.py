@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import chain, islice, product
 from typing import Any, Final
 
-from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
+from hpcsweep.catalog import ON_NODE, VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.errors import UsageError
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
 from hpcsweep.spec.space import (
@@ -87,6 +87,7 @@ class Expansion:
     ) -> None:
         self.sweep = sweep
         self.chosen: frozenset[str] | None = None  # the ids of a part; None: all points
+        self.nodes: Sequence[str] = ("",)  # each has all points; empty: any node
         self._grid = grid
         self._sample = sample  # of the grid's combinations; None: all of them
         self._included = included
@@ -100,14 +101,20 @@ class Expansion:
         part.chosen = ids
         return part
 
+    def on_nodes(self, nodes: Sequence[str]) -> Expansion:
+        """Return the same points for each of some nodes, one node after the other."""
+        whole = copy(self)
+        whole.nodes = nodes
+        return whole
+
     def __len__(self) -> int:
         if self.chosen is not None:
             return sum(1 for _ in self)  # some of the ids may be of other points
         number = self._grid.count if self._sample is None else len(self._sample)
-        return number + len(self._included)
+        return len(self.nodes) * (number + len(self._included))
 
     def __iter__(self) -> Iterator[Point]:
-        for point in self._made():
+        for point in chain.from_iterable(map(self._made, self.nodes)):
             if self.chosen is None or point.point_id in self.chosen:
                 yield point
 
@@ -124,14 +131,16 @@ class Expansion:
             "points": map(flat, islice(self, limit)),
         }
 
-    def _made(self) -> Iterator[Point]:
-        """Yield the points of the grid, then those included.
+    def _made(self, node: str) -> Iterator[Point]:
+        """Yield the points of a node: those of the grid, then those included.
 
         The text of an id is kept in pieces, of which few change from point to point.
         """
         sweep = self.sweep
         axes = dict(self._defaults)
+        axes[ON_NODE] = node
         pieces = dict.fromkeys(sorted(axes), "")  # an id has axes in order of names
+        pieces[ON_NODE] = self._piece(ON_NODE, node)
         head = '{"axes":{'
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
         cells_of = lru_cache(_REMEMBERED)(self._cells)
@@ -146,7 +155,7 @@ class Expansion:
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
             yield Point(sweep.workload, axes.copy(), sweep.measure, named)
-        for included in self._included:
+        for included in [{**one, ON_NODE: node} for one in self._included]:
             given = without_defaults(included, self._defaults)
             named = point_id(sweep.workload, given, self._settings)
             yield Point(sweep.workload, included, sweep.measure, named)
@@ -156,11 +165,14 @@ class Expansion:
         dim = self._grid.dims[place]
         cells = []
         for name, value in zip(dim.names, dim.row(row), strict=True):
-            piece = ""
-            if not same(value, self._defaults[name]):
-                piece = f"{canonical_json(name)}:{canonical_json(value)},"
-            cells.append((name, value, piece))
+            if name != ON_NODE:
+                cells.append((name, value, self._piece(name, value)))
         return cells
+
+    def _piece(self, name: str, value: object) -> str:
+        if same(value, self._defaults[name]):
+            return ""
+        return f"{canonical_json(name)}:{canonical_json(value)},"
 
 
 def flat(point: Point) -> dict[str, Any]:

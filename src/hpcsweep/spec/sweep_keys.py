@@ -20,8 +20,8 @@ from hpcsweep.catalog import (
     AXES,
     COMMAND,
     INJECTIONS,
+    OF_NO_FILE,
     SETTINGS,
-    VISIT,
     WORKLOADS,
     Setting,
     axes_of,
@@ -120,7 +120,8 @@ def model(workload: str = "", names: Collection[str] | None = None) -> type[Swee
     Of a command, `names` are its own axes.
     """
     by_name = {**(axes_of(workload) if workload else AXES)}
-    del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
+    for name in OF_NO_FILE:
+        del by_name[name]
     is_command = workload == COMMAND.name
     if is_command:
         for name in names or ():
@@ -260,7 +261,7 @@ def _check_templates(doc: Document, file: SweepFile, known: Iterable[str]) -> No
         except ValueError as error:
             raise doc.complaint(loc, str(error)) from None
         for name in unknown:
-            axes = ", ".join(name for name in known if name != VISIT)
+            axes = ", ".join(name for name in known if name not in OF_NO_FILE)
             what = f"{{{name}}} is no axis of this sweep; there is {axes}{suggest(name, known)}"
             raise doc.complaint(loc, what)
 

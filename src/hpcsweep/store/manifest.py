@@ -82,6 +82,7 @@ class Manifest:
     run: RunSettings = field(default_factory=RunSettings)
     source: str = ""  # where its rows were imported from; empty: submitted here
     profile_fields: dict[str, Any] = field(default_factory=dict)  # keys that `run` does not hold
+    nodes: dict[str, int] = field(default_factory=dict)  # chunks by node, in order; empty: any
     chunks: int = 0
     points: int = 0
     seconds: float = 0.0  # expected, of all chunks together

@@ -203,11 +203,18 @@ def points_of_file(sweep_dir: SweepDir) -> Iterator[str]:
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - a quarter of a second
 
     sweep = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name)
+    nodes = nodes_of(sweep_dir)
     devices = {(manifest.gpu, manifest.rehearsal) for manifest in sweep_dir.manifests()}
     for device, rehearsal in sorted(devices):
         gpu, rehearse = (None, device) if rehearsal else (device, None)
-        for point in expansion.expand(sweep, gpu=gpu, rehearse=rehearse):
+        for point in expansion.expand(sweep, gpu=gpu, rehearse=rehearse).on_nodes(nodes):
             yield point.point_id
+
+
+def nodes_of(sweep_dir: SweepDir) -> list[str]:
+    """Return the nodes that points of a sweep were sent to; the first, empty one is any."""
+    named = set[str]().union(*[manifest.nodes for manifest in sweep_dir.manifests()])
+    return ["", *sorted(named - {""})]
 
 
 def sha_of_file(sweep_dir: SweepDir) -> str:

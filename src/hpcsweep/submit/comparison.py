@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +77,7 @@ class Submit:
     points: int = 0
     chunk_seconds: Sequence[float] = ()  # what the estimate gives each chunk
     time: AskedTime = AskedTime()
+    nodes: Mapping[str, int] = field(default_factory=dict)  # as in the manifest
     # `write`
     is_written: bool = False
 
@@ -101,8 +103,13 @@ class Submit:
     def gpu_seconds(self) -> float:
         """What the estimate gives the GPUs: those of a job are held until its last chunk ends."""
         per_job = self.request.profile.gpus_per_job
-        firsts = range(0, len(self.chunk_seconds), per_job)
-        return sum(per_job * max(self.chunk_seconds[at : at + per_job]) for at in firsts)
+        held = 0.0
+        left = iter(self.chunk_seconds)
+        for chunks in self.nodes.values() or [len(self.chunk_seconds)]:
+            of_node = [*islice(left, chunks)]
+            for first in range(0, chunks, per_job):
+                held += per_job * max(of_node[first : first + per_job])
+        return held
 
     @property
     def wall_seconds(self) -> float:
@@ -123,6 +130,8 @@ class Submit:
         settled = tally(self.left_out.settled, PointStatus)
         where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
         before = f"; already measured or queued: {settled}" if settled else ""
+        if any(self.nodes):
+            where += f" ({count(len(self.nodes), 'node')})"
         return (
             f"{request.sweep.name}{run}: {count(self.points, 'point')} on {where}, "
             f"{self.estimates.about(seconds)}{before}{request.asks}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.submit import draft
+from hpcsweep.submit import draft, each_node
 from hpcsweep.submit.comparison import LIVE, Submit, compare, in_results
 from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.request import Request
@@ -51,6 +51,7 @@ class Cost:
             "run": job.run,
             "points": job.points,
             "chunks": len(job.chunk_seconds),
+            "nodes": [*filter(None, job.nodes)],
             "already_measured": self._measured,
             "queued": self._queued,
             "gpu_hours": gpu_hours,
@@ -66,6 +67,8 @@ class Cost:
         run = f", run {job.run}" if job.run else ""
         left = f"{count(job.points, 'point')} in {count(len(job.chunk_seconds), 'chunk')}"
         head = f"{request.sweep.name}{run} on {request.profile.name}: {left}"
+        if any(job.nodes):
+            head += f" on {count(len(job.nodes), 'node')}"
         head += f", {self._measured:,} measured already"
         if self._queued:
             head += f", {self._queued:,} {LIVE}"
@@ -103,5 +106,5 @@ def ask_only(job: Submit) -> Submit:
 
 
 ESTIMATE: Final[Sequence[Callable[[Submit], Submit]]] = (
-    ask_only, compare, draft.pack, draft.estimate,
+    ask_only, each_node.choose, compare, draft.pack, draft.estimate,
 )  # fmt: skip

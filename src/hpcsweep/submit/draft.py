@@ -24,6 +24,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files, messages, sources
-from hpcsweep.catalog import VISIT, network_of, worker_key
+from hpcsweep.catalog import ON_NODE, VISIT, network_of, worker_key
 from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import directives, lookup
@@ -82,10 +83,12 @@ def pack(job: Submit) -> Submit:
     submission = folders.new_submission(job.draft_dir or job.sweep_dir, request.profile.name)
     try:
         with _disk_errors_told(submission):
-            stream = chunks(request, blocks(chain([first], left)), estimates)
+            stream = chunks(request, chain([first], left), estimates)
             if not request.options.skip_dominated:  # which tries the smallest that is too large
                 stream = map(arranged, stream)
-            points, chunk_seconds = chunk_file.write_chunks(submission.chunks, stream)
+            nodes = Counter[str]()
+            counted = _counted(stream, nodes)
+            points, chunk_seconds = chunk_file.write_chunks(submission.chunks, counted)
     except BaseException:
         discard(submission)
         raise
@@ -97,24 +100,44 @@ def pack(job: Submit) -> Submit:
         round=number,
         points=points,
         chunk_seconds=chunk_seconds,
+        nodes=nodes,
     )
     return replace(job, time=job_time.asked(job))
 
 
-def chunks(request: Request, blocks: Iterable[Block], estimates: Estimates) -> Iterable[Chunk]:
-    """Return blocks in chunks: one for each worker here, or within the profile's limits."""
+def _counted(stream: Iterable[Chunk], nodes: Counter[str]) -> Iterator[Chunk]:
+    """Count the chunks of each node while they pass."""
+    for chunk in stream:
+        nodes[_node(chunk.points[0])] += 1
+        yield chunk
+
+
+def _node(point: Point) -> str:
+    return str(point.axes.get(ON_NODE, ""))
+
+
+def chunks(request: Request, points: Iterable[Point], estimates: Estimates) -> Iterator[Chunk]:
+    """Yield points in chunks: one for each worker here, or within the profile's limits.
+
+    A chunk is of one node.
+    """
     profile = request.profile
     # torch is imported for each visit, and then it is a worker that starts
     start = request.sweep.repeats * max(0.0, estimates.start - estimates.worker)
     if not profile.in_slurm:
         limits = Limits(start=start, worker=estimates.worker)
-        return spread(blocks, estimates, worker_key, limits, request.workers)
+        yield from spread(blocks(points), estimates, worker_key, limits, request.workers)
+        return
     seconds = min(_fill_of_job(profile), 60.0 * (profile.chunk_minutes or math.inf))
     limits = Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
-    one_by_one = packed(blocks, estimates, worker_key, limits)
-    if profile.gpus_per_job == 1:
-        return one_by_one
-    return evened(one_by_one, estimates, worker_key, limits, profile.gpus_per_job)
+    index = 0
+    for _, own in groupby(points, _node):
+        stream = packed(blocks(own), estimates, worker_key, limits)
+        if profile.gpus_per_job > 1:
+            stream = evened(stream, estimates, worker_key, limits, profile.gpus_per_job)
+        for chunk in stream:
+            yield replace(chunk, index=index)
+            index += 1
 
 
 @dataclass(frozen=True)
@@ -390,6 +413,7 @@ def _manifest(job: Submit) -> Manifest:
         templates=lookup.own_templates(),
         run=settings,
         profile_fields=masked({**fields_of_profile, "time": job.profile.time_limit}),
+        nodes=dict(job.nodes) if any(job.nodes) else {},
         chunks=len(job.chunk_seconds),
         points=job.points,
         seconds=round(job.seconds, 3),  # a millisecond is less than any estimate is worth

@@ -25,7 +25,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, MissingDependency, PointsFailed
 from hpcsweep.point import Point
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import FAILED, PointStatus
-from hpcsweep.submit import draft, passes, steps
+from hpcsweep.submit import draft, each_node, passes, steps
 from hpcsweep.submit.comparison import Submit, compare, in_results
 from hpcsweep.submit.cost import Cost, ask_only, drafted
 from hpcsweep.submit.estimate import estimator
@@ -61,14 +61,15 @@ def show(job: Submit) -> Submit:
     kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
     kept_draft = SweepDir(Path(kept)).submission(job.new.id)
     draft.tell_surroundings(kept_draft)
-    tasks = ceil(len(job.chunk_seconds) / profile.gpus_per_job)
-    tasks = min(tasks, job_script.max_size(slurm.config()))
+    node = next(iter(job.nodes))
+    tasks = ceil(job.nodes[node] / profile.gpus_per_job)
+    array = job_script.Array(0, min(tasks, job_script.max_size(slurm.config())), node)
     assert job.answer  # noqa: S101 - `ask_only` came before
     profile = bad_nodes.avoiding(profile, bad_nodes.current(job.sweep_dir, job.answer))
     # with the paths that it will have
     submission = job.sweep_dir.submission(job.new.id)
     try:
-        shown = launcher_to_slurm(profile).preview(submission, profile, tasks)
+        shown = launcher_to_slurm(profile).preview(submission, profile, array)
     except MissingDependency as error:  # submitit makes no script where srun is not
         messages.warning(f"{error}; so no job script is shown, and Slurm was not asked")
         return job
@@ -76,14 +77,17 @@ def show(job: Submit) -> Submit:
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
     messages.progress(shown.script)
-    messages.progress(f"sbatch {file.name}")
+    messages.progress(f"sbatch {shlex.join([*shown.options, file.name])}")
+    others = [*job.nodes][1:]
+    if others:
+        messages.progress(f"the same for {', '.join(others)}")
     if job.request.then:
         name = kept_draft.then_script.name
         kept_draft.then_script.write_bytes(then_job.script(submission, profile, job.request.then))
         after = shlex.join([*then_job.options(submission, profile, ["JOB"]), name])
         messages.progress(f"then `{job.request.then}`:\nsbatch {after}")
     messages.progress(f"submit would send the files in {kept_draft.path}")
-    answer = slurm.would_accept(file)
+    answer = slurm.would_accept(file, options=shown.options)
     if isinstance(answer, slurm.CouldNotAsk):
         messages.warning(f"Slurm was not asked: {answer}")
     else:
@@ -92,7 +96,8 @@ def show(job: Submit) -> Submit:
 
 
 DRY_RUN: Final[Sequence[steps.Step]] = (
-    ask_only, compare, draft.pack, tell_cost, draft.estimate, steps.check_place, draft.write, show,
+    ask_only, each_node.choose, compare, draft.pack, tell_cost, draft.estimate, steps.check_place,
+    draft.write, show,
 )  # fmt: skip
 _ONE_POINT: Final[Sequence[steps.Step]] = (compare, draft.pack, draft.estimate, draft.write)
 

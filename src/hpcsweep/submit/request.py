@@ -33,6 +33,7 @@ class Options:
     suppress_next_hint: bool = False  # who asked goes on with the rows by itself
     doctor: bool = True  # compare the profile with its cluster first
     again: bool = False  # measure everything once more, as a new run
+    each_node: bool = False  # all points on every node of the profile
     join: bool = False  # the results of another sweep file of the same name
     then: str | None = None  # what runs after the last point; None: as the profile says
     quiet: bool = False  # no progress while points are measured
@@ -92,7 +93,10 @@ class Request:
 
 def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Request:
     """Return the request for a profile, which must take some points, and not too many."""
-    request = make(sweep, profile.load(cluster), options)
+    chosen = profile.load(cluster)
+    if options.each_node:
+        check_pinnable(chosen)
+    request = make(sweep, chosen, options)
     points = len(request.expansion)
     if points > MOST_POINTS:
         raise UsageError(
@@ -106,6 +110,16 @@ def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Reques
             f"the sweep asks for gpu: {wants}; the profile has gpu: {request.device}"
         )
     return request
+
+
+def check_pinnable(chosen: Profile) -> None:
+    """Refuse a profile whose jobs cannot be sent to one node each."""
+    if not chosen.in_slurm:
+        where = f"profile {chosen.name} measures on this machine, which is one node"
+        raise UsageError(f"--each-node: {where}; name a profile of a cluster with --cluster")
+    if (chosen.nodes or 1) > 1:
+        has = f"{chosen.where('nodes')}: `nodes: {chosen.nodes}`"
+        raise UsageError(f"--each-node: {has}: a job on one node cannot have several")
 
 
 def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:

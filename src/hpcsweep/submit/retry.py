@@ -204,6 +204,7 @@ def _requests(
         before = sent[name]
         request = make(sweep, _profile(files.get(name, name), before), options)
         points = points_of(sweep, before.gpu, None, rehearsal=before.rehearsal)
+        points = points.on_nodes(runs.nodes_of(sweep_dir))
         yield replace(
             request,
             device=before.gpu,

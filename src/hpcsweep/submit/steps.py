@@ -6,6 +6,7 @@ check_inputs    what points need is there: packages, networks, files; torch is a
 check_support   the algorithms exist on the GPU, as far as libcudnn can tell without one
 check_folder    the folder holds this sweep, and workers do not disturb each other
 ask, compare    what became of what was sent before; which points are measured, or on their way?
+                between them `each_node` gives every node its points, if that is asked for
 pack            the others become chunks of a new submission
 estimate        how long may they take, and is that within the budget?
 check_place     would the cluster take a job of the profile?
@@ -47,7 +48,7 @@ from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import comparison, draft
+from hpcsweep.submit import comparison, draft, each_node
 from hpcsweep.submit.check_inputs import check_inputs
 from hpcsweep.submit.comparison import LIVE, SettledPoints, Submit
 from hpcsweep.submit.request import Request, named_gpus
@@ -154,7 +155,7 @@ def _has_left(job: Submit) -> bool:
     """Say whether points are left to measure, without the lock."""
     from hpcsweep.cluster.slurm import journal  # noqa: PLC0415 - as above
 
-    job = replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions()))
+    job = each_node.choose(replace(job, answer=journal.ask_slurm(job.sweep_dir.submissions())))
     job = replace(job, known=comparison.known_points(job))
     return next(comparison.unmeasured(job, SettledPoints()), None) is not None
 
@@ -222,7 +223,8 @@ def send(job: Submit) -> Submit:
 
 CHECKS: Final[Sequence[Check]] = (check_inputs, check_support, check_folder)
 STEPS: Final[Sequence[Step]] = (
-    ask, comparison.compare, draft.pack, draft.estimate, check_place, draft.write, send,
+    ask, each_node.choose, comparison.compare, draft.pack, draft.estimate, check_place, draft.write,
+    send,
 )  # fmt: skip
 
 

@@ -234,6 +234,34 @@ def test_nodes_that_are_out_of_service_are_a_warning_with_the_reason(look):
         assert (level, words in told) == ("warn", True)
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ["n1", "n2", "small", "away"]),  # of the default partition
+        ("partition: long\n", ["far"]),
+        ("partition: gpu,long\nconstraint: a100|v100\n", ["n1", "n2", "small", "away", "far"]),
+        ("constraint: fast\n", ["n2"]),
+        ("gres: 'gpu:v100:4'\nexclude: n1,away\n", ["n2"]),
+        ("nodelist: 'n1,far'\n", ["n1"]),
+        ("sbatch_options: [-w n2]\n", ["n2"]),
+        ("mem: 90G\n", ["n1", "n2", "away"]),
+        ("cpus_per_task: 64\n", []),
+    ],
+)
+def test_the_nodes_of_a_profile_are_those_that_can_run_its_jobs(text, names, tmp_path):
+    """In service or not: who takes one node after the other tells which of them is not."""
+    cluster = replace(CLUSTER, nodes=[
+        node("n1", features=("v100",)), node("n2", features=("v100", "fast")),
+        node("small", features=("v100",), memory_mb=20_000, gpus=("v100", 1)),
+        node("away", features=("v100",), state="drained", reason="fan"),
+        node("far", features=("v100",), partitions=("long",)),
+    ])  # fmt: skip
+    path = tmp_path / "p.yaml"
+    path.write_text(f"gpu: v100\ntime: 30\n{text}")
+    found = profile_checks.nodes_for(profile.load(str(path)), cluster)
+    assert [each.name for each in found] == names
+
+
 def _site(*kinds):
     """Return a cluster with so many nodes of each feature, and of each type in the GRES."""
     there = [

@@ -21,14 +21,17 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 
-from hpcsweep import environment, files
+from hpcsweep import environment, files, messages
 from hpcsweep.catalog import LAUNCHERS, gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal, profile_checks
@@ -45,13 +48,24 @@ from hpcsweep.spec import directives, lookup
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 
-# First chunk, number of tasks, array to wait for (empty: none) to the id of the array.
-SubmitOne = Callable[[int, int, str], str]
 # Slurm's default (slurm.conf(5), MaxArraySize), where it cannot be asked.
 _MAX_ARRAY_SIZE: Final = 1001
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
 _THEN: Final = "then.sbatch.j2"
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array that is about to be sent; `node` and `after` may be empty."""
+
+    first_chunk: int
+    tasks: int
+    node: str = ""  # on which all its tasks run
+    after: str = ""  # the array that has to end before
+
+
+SubmitOne = Callable[[Array], str]  # returns the id that Slurm gave it
 
 
 def write(submission: SubmissionDir, profile: Profile, tasks: int) -> None:
@@ -67,24 +81,32 @@ def write(submission: SubmissionDir, profile: Profile, tasks: int) -> None:
 def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     """Submit every chunk; return the ids of the arrays."""
 
-    def submit_one(first: int, tasks: int, after: str) -> str:
-        options = []
-        if first == 0:
-            write(submission, profile, tasks)
-        else:
-            options.append(f"--array={array_range(profile, tasks)}")
-        if after:
-            options.append(f"--dependency={dependency(profile, after)}")
-        arguments = [str(first)] if first else []
+    def submit_one(array: Array) -> str:
+        if array.first_chunk == 0:
+            write(submission, profile, array.tasks)
         script = submission.script.absolute()
-        return str(slurm.submit(script, options=options, arguments=arguments))
+        arguments = [str(array.first_chunk)] if array.first_chunk else []
+        return str(slurm.submit(script, options=_options(profile, array), arguments=arguments))
 
     return send_arrays(submission, profile, submit_one)
 
 
-def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
-    """Return the job script of the first array; its call of sbatch has no options."""
-    return Preview(script=render(profile, submission, tasks), file=submission.script.name)
+def _options(profile: Profile, array: Array) -> list[str]:
+    """Return the options of sbatch's call, which stand over those in the script."""
+    options = []
+    if array.first_chunk:  # the script has the range of the first array
+        options.append(f"--array={array_range(profile, array.tasks)}")
+    if array.node:
+        options.append(f"--nodelist={array.node}")
+    if array.after:
+        options.append(f"--dependency={dependency(profile, array.after)}")
+    return options
+
+
+def preview(submission: SubmissionDir, profile: Profile, array: Array) -> Preview:
+    """Return the job script of the first array, and the options of sbatch's call."""
+    script = render(profile, submission, array.tasks)
+    return Preview(script=script, file=submission.script.name, options=_options(profile, array))
 
 
 def array_range(profile: Profile, tasks: int) -> str:
@@ -105,26 +127,34 @@ def dependency(profile: Profile, after: str) -> str:
 def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitOne) -> list[str]:
     """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array.
 
-    A task runs `gpus_per_job` chunks; the last one of all may run fewer.
+    A task runs `gpus_per_job` chunks; the last one of an array may run fewer. Chunks that are
+    pinned to nodes go node by node, each in arrays of its own.
     """
     per_task = profile.gpus_per_job
-    total = submission.read_manifest().chunks
+    manifest = submission.read_manifest()
+    total = manifest.chunks
     clusters = os.environ.get("SLURM_CLUSTERS", "")
     if "," in clusters or clusters == "all":
         raise UsageError(f"SLURM_CLUSTERS={clusters}: name one cluster, where jobs can be found")
     answer = slurm.config()
     client = slurm.this_client(answer)
+    largest = max_size(answer)
+    of_nodes = manifest.nodes or {"": total}
+    nodes = [*of_nodes]
+    ends = [*accumulate(of_nodes.values())]
+    tasks = [ceil(chunks / per_task) for chunks in of_nodes.values()]
+    side_by_side = _side_by_side(profile, sum(tasks), min(largest, max(tasks)))
     sent = 0
-    size = max_size(answer)
     ids: list[str] = []
-    side_by_side = _side_by_side(profile, ceil(total / per_task), size)
+    refused = dict[str, slurm.Rejected]()
     while sent < total:
-        size = min(size, ceil((total - sent) / per_task))
-        chunks = range(sent, min(sent + size * per_task, total))
+        place = bisect_right(ends, sent)
+        size = min(largest, ceil((ends[place] - sent) / per_task))
+        chunks = range(sent, min(sent + size * per_task, ends[place]))
         after = ids[-side_by_side] if len(ids) >= side_by_side else ""
         journal.note_sending(submission, chunks, per_task, client)
         try:
-            job = submit_one(sent, size, after)
+            job = submit_one(Array(sent, size, nodes[place], after))
         except HpcsweepError as error:
             maybe_in_queue = isinstance(error, SchedulerError) and error.maybe_accepted
             if not maybe_in_queue:
@@ -132,14 +162,22 @@ def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitO
             # not at MaxJobCount: sbatch takes a minute to tell it
             at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
             if at_limit and size > 1:
-                size //= 2  # the limit may leave room for some: few tries find how many
+                largest = size // 2  # the limit may leave room for some: few tries find how many
                 continue
-            if not sent:
+            if nodes[place] and isinstance(error, slurm.Rejected):
+                refused[nodes[place]] = error
+                sent = ends[place]  # the other nodes may take theirs
+                continue
+            if not ids:
                 raise
             raise PartlySubmitted(f"{sent} of {total} chunks went in; {error}") from error
         journal.note_array(submission, chunks, per_task, job, client)
         ids.append(job)
         sent = chunks.stop
+    for node, refusal in refused.items():
+        if not ids:
+            raise refusal
+        messages.warning(f"{node} got no points: {refusal}")
     return ids
 
 

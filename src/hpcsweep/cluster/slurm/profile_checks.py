@@ -34,7 +34,7 @@ from hpcsweep.cluster.slurm.site import (
     listed,
     split_at_commas,
 )
-from hpcsweep.errors import suggest
+from hpcsweep.errors import SchedulerError, suggest
 from hpcsweep.spec import directives
 from hpcsweep.spec.profile import Profile
 
@@ -196,11 +196,7 @@ def examine(profile: Profile, cluster: Cluster, answer: SbatchAnswer) -> list[Pr
     names = wants.partitions
     if isinstance(answer, Place) and answer.partition not in {*names, ""}:
         names = (answer.partition,)  # a plugin of the site chose it
-    chosen = []
-    for partition in cluster.partitions:
-        is_default = partition.settings.get("Default") == "YES"
-        if partition.name in names or (is_default and not names):
-            chosen.append(partition)
+    chosen = _chosen(names, cluster)
     matches = match(wants, [partition.name for partition in chosen], cluster.nodes)
     verdict = _of_sbatch(wants, shlex.join(arguments(profile)), matches, answer)
     findings = [*_partitions(wants, cluster, chosen)]
@@ -388,6 +384,43 @@ def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Mat
     wanted = [f"partition {' or '.join(partitions)}"] if partitions else []
     wanted += [f"{key} {wants[key]}" for key in ("constraint", "gres") if wants[key]]
     return Matches(", ".join(wanted) or "anything", of_partition, with_features, found)
+
+
+def nodes_for(profile: Profile, cluster: Cluster) -> list[Node]:
+    """Return the nodes that can run jobs of a profile, in service or not.
+
+    Raises:
+        SchedulerError: Slurm does not say which nodes a list of the profile has.
+    """
+    wants = options_of(profile)
+    partitions = [partition.name for partition in _chosen(wants.partitions, cluster)]
+    only = _hosts(wants["nodelist"])
+    never = _hosts(wants["exclude"])
+    cpus = profile.cpus_per_task or 0
+    found = []
+    for node in match(wants, partitions, cluster.nodes).found:
+        is_named = node.name in only or not only
+        is_large = node.cpus >= cpus and node.memory_mb >= wants.mem_mb
+        if is_named and is_large and node.name not in never:
+            found.append(node)
+    return found
+
+
+def _hosts(names: str) -> Sequence[str]:
+    hosts = slurm.hostnames(names)
+    if isinstance(hosts, CouldNotAsk):
+        raise SchedulerError(f"nodes {names}: {hosts}")
+    return hosts
+
+
+def _chosen(names: Sequence[str], cluster: Cluster) -> list[Partition]:
+    """Return the partitions of these names; without any, the default one of the cluster."""
+    chosen = []
+    for partition in cluster.partitions:
+        is_default = partition.settings.get("Default") == "YES"
+        if partition.name in names or (is_default and not names):
+            chosen.append(partition)
+    return chosen
 
 
 def _fits(expression: str, node: Node) -> bool:

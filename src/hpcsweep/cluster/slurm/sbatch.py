@@ -40,6 +40,7 @@ class Preview:
 
     script: str
     file: str  # where the script would lie in the submission's folder
+    options: Sequence[str] = ()  # of sbatch's call
 
 
 class Rejected(SchedulerError):

@@ -33,6 +33,7 @@ from hpcsweep.cluster.slurm.sbatch import NOT_REQUEUED, RESTARTS, Preview, only_
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, UsageError
 
 if TYPE_CHECKING:
+    from hpcsweep.cluster.slurm.job_script import Array
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import SubmissionDir
 
@@ -114,12 +115,13 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
     per_task = profile.gpus_per_job
     call = Supervised(str(submission.path.absolute()), per_task)
 
-    def submit_one(first: int, tasks: int, after: str) -> str:
-        executor.update_parameters(**_parameters(submission, profile, tasks, after))
+    def submit_one(array: Array) -> str:
+        executor.update_parameters(**_parameters(submission, profile, array))
+        first = array.first_chunk
         with _errors(submission.submitit):
-            jobs = executor.map_array(call, range(first, first + tasks * per_task, per_task))
+            jobs = executor.map_array(call, range(first, first + array.tasks * per_task, per_task))
         job_id = str(jobs[0].job_id).partition("_")[0]
-        if tasks == 1:  # submitit takes it for a job, we made it an array
+        if array.tasks == 1:  # submitit takes it for a job, we made it an array
             paths = jobs[0].paths
             paths.submitted_pickle.rename(paths.folder / f"{job_id}_0_submitted.pkl")
         return job_id
@@ -128,12 +130,12 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_script.send_arrays(submission, profile, submit_one)
 
 
-def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
+def preview(submission: SubmissionDir, profile: Profile, array: Array) -> Preview:
     """Return the script that submitit would send; it would name the file after the job."""
     executor = _executor(submission, profile)
-    executor.update_parameters(**_parameters(submission, profile, tasks))
+    executor.update_parameters(**_parameters(submission, profile, array))
     inner = executor._executor  # noqa: SLF001 - nothing public shows the script
-    inner.parameters["map_count"] = tasks
+    inner.parameters["map_count"] = array.tasks
     text = inner._make_submission_file_text(inner._submitit_command_str, "")  # noqa: SLF001
     return Preview(script=str(text), file=f"{submission.submitit.name}/submission.sh")
 
@@ -167,9 +169,7 @@ def _job_id(printed: str) -> str:
     return str(only_id(printed, "submitit").job)
 
 
-def _parameters(
-    submission: SubmissionDir, profile: Profile, tasks: int, after: str = ""
-) -> dict[str, Any]:
+def _parameters(submission: SubmissionDir, profile: Profile, array: Array) -> dict[str, Any]:
     """Return the keys of a profile by submitit's names; submitit leaves out None."""
     from hpcsweep.cluster.slurm import job_script, profile_checks  # noqa: PLC0415
 
@@ -181,8 +181,10 @@ def _parameters(
     if cpus:
         srun.append(f"--cpus-per-task={cpus}")
     more = _more(profile)
-    if after:
-        more["dependency"] = job_script.dependency(profile, after)
+    if array.node:
+        more["nodelist"] = array.node
+    if array.after:
+        more["dependency"] = job_script.dependency(profile, array.after)
     return {
         **{f"slurm_{key}": getattr(profile, key) for key in _SAME_NAME},
         "name": f"hpcsweep-{submission.sweep_dir.name}",
@@ -195,7 +197,7 @@ def _parameters(
         "slurm_signal_delay_s": profile.signal_lead,
         "slurm_srun_args": srun,
         "slurm_additional_parameters": {
-            "array": job_script.array_range(profile, tasks),
+            "array": job_script.array_range(profile, array.tasks),
             "chdir": str(submission.path.absolute()),
             **({"time": "UNLIMITED"} if seconds is None else {}),
             **more,
