@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import resultsfolder
+import surviving
 import timedrows
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import Refused
-from labtools import arrays, furnished, job_numbers, wait_for_the_end
+from labtools import arrays, furnished, job_numbers, running, wait_for_the_end
 from localruns import Desk
 from timedrows import Law
 
@@ -114,6 +115,26 @@ def test_jobs_ask_for_what_rows_tell_and_after_a_cut_for_all(
     rows = desk.rows("demo")
     assert Counter(row["status"] for row in rows) == {"ok": 3}
     assert len({row["point_id"] for row in rows}) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trap", ["", "trap '' USR1, "])
+def test_after_slurm_ended_a_job_at_its_short_limit_the_next_asks_for_all(
+    cluster: Lab, desk: Desk, trap: str
+):
+    """Also where no attempt began, as while lines of the profile copy data."""
+    profile = desk.folder / "cluster_profiles/cpunode.yaml"
+    profile.write_text(f"{SITE}signal_lead: 20\nsetup: [{trap}sleep 600]\n")
+    submission, _ = submitted(desk)
+    cluster.wait_for("the job", running)
+    (job,) = running()
+    cluster.run("scontrol", "update", f"jobid={job.id}", f"EndTime={surviving.after(5)}")
+    wait_for_the_end(cluster)
+    submission, said = submitted(desk)
+    assert "jobs ask for all of the profile's time, 20:00:00: 2 points did not end" in said
+    assert limit_of(cluster, submission) == "20:00:00"
+    desk.run("cancel", "demo")
+    wait_for_the_end(cluster)
 
 
 CRASHES_ONCE = """\

@@ -143,11 +143,12 @@ def test_less_than_no_limit_is_asked_for(site):
         (AttemptState.STOPPED, "SIGTERM", "TIMEOUT", True),
         (AttemptState.REFUSED, "no GPU", "FAILED", False),
         (None, "", "TIMEOUT", True),
-        (None, "", "FAILED", False),
+        (None, "", "FAILED", True),
+        (None, "", "CANCELLED", False),
     ],
 )
 def test_what_a_shorter_limit_cut_goes_with_the_profiles(site, state, reason, ended, is_cut):
-    """What a person cancelled, and what the node or the profile broke, is short again."""
+    """What a person cancelled is short again, and what the machine refused."""
     site.measure(64, 224)
     first = site.sent().submission
     first.append_job(

@@ -98,14 +98,20 @@ def _left_by(submission: SubmissionDir, job: Submit) -> set[str]:
             record = None
             for shard in submission.attempts(chunk):
                 record = attempt.read_record(shard) or record  # the last may be a fence
-            if state == "TIMEOUT" or _is_unfinished(record):
+            if state == "TIMEOUT" or _is_unfinished(record, state):
                 found.update(ids)
     return found
 
 
-def _is_unfinished(record: AttemptRecord | None) -> bool:
-    """Say whether the time of its job may have ended an attempt; a killed one cannot tell."""
-    if record is None or record.state is AttemptState.DONE:
+def _is_unfinished(record: AttemptRecord | None, state: str) -> bool:
+    """Say whether its time may have ended a job, by its last attempt and Slurm's state.
+
+    One that was killed cannot tell. Where none began, Slurm's signal ended lines of `setup`, which
+    may copy data for longer than a shortened job lasts; or they failed.
+    """
+    if record is None:
+        return state not in {"", "CANCELLED"}
+    if record.state is AttemptState.DONE:
         return False
     if record.state is AttemptState.REFUSED:
         return record.reason.endswith(attempt.TOO_SHORT)
