@@ -13,6 +13,7 @@ from typing import Final
 DEADLINE: Final = "HPCSWEEP_DEADLINE"  # seconds since the epoch when the job's time is up
 WRAPPER: Final = "HPCSWEEP_WRAPPER"  # the profiler around the supervisor and its workers
 LIFELINE: Final = "HPCSWEEP_LIFELINE"  # `stdin`: leave when stdin ends
+NEIGHBOURS: Final = "HPCSWEEP_NEIGHBOURS"  # what the supervisors of a job share, and its place
 PROGRESS: Final = "HPCSWEEP_PROGRESS"  # `json`: one JSON object a point on stdout, no text
 
 # supervisor to worker
@@ -61,7 +62,7 @@ _INSIDE_A_JOB: Final = (
     "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
 )  # fmt: skip
 _OWN_OF_A_JOB: Final = (
-    DEADLINE, WRAPPER, LIFELINE, PROGRESS, WORKLOAD, RUN, ARTIFACTS, LOG, THREADS,
+    DEADLINE, WRAPPER, LIFELINE, NEIGHBOURS, PROGRESS, WORKLOAD, RUN, ARTIFACTS, LOG, THREADS,
 )  # fmt: skip
 # where Slurm is, and what opens it: its programs cannot work without
 _OF_THE_CLUSTER: Final = frozenset({

@@ -83,10 +83,10 @@ def test_the_threads_of_a_core_stay_together(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def _run(*programs: str) -> int:
-    job = SideBySide()
+    job = SideBySide(len(programs))
     every = os.sched_getaffinity(0)
-    for program in programs:
-        job.start([sys.executable, "-c", program], os.environ, every)
+    for place, program in enumerate(programs):
+        job.start(place, [sys.executable, "-c", program], os.environ, every)
     return job.wait()
 
 
@@ -108,7 +108,7 @@ def test_the_job_is_requeued_where_one_has_points_left_or_was_killed(
 
 def test_nothing_more_is_started_after_a_signal():
     """What was not started has its points left."""
-    job = SideBySide()
+    job = SideBySide(1)
     job.hand_on(signal.SIGTERM, None)
-    job.start([sys.executable, "-c", "raise SystemExit(9)"], os.environ, {0})
+    job.start(0, [sys.executable, "-c", "raise SystemExit(9)"], os.environ, {0})
     assert job.wait() == EXIT_REQUEUE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -110,6 +112,34 @@ def test_a_cancelled_job_is_told_once_and_the_next_submit_measures_the_rest(
     assert done.returncode == 0, done.stderr
     wait_for_the_end(lab)
     assert len({row["point_id"] for row in gate.desk.rows("sweep")}) == 18
+
+
+@BOTH
+def test_a_control_tells_what_neighbours_cost(
+    special_cluster: StartCluster, tmp_path: Path, gpu: str, launcher: str
+):
+    """Each of two jobs measures its first point alone, too; each point has one row."""
+    lab = special_cluster(accounting=False, gpus_per_node=8)
+    desk = Desk(tmp_path)
+    (tmp_path / "cluster_profiles").mkdir()
+    text = PROFILE.format(gpu=gpu, launcher=launcher)
+    (tmp_path / "cluster_profiles/node.yaml").write_text(text)
+    desk.spec(
+        "workload: noop\nmeasure: {sleep_ms: 300}\n"
+        "axes: {model: [a], input_size: {start: 1, stop: 32, num: 32}}\n"
+    )
+    done = desk.run("submit", "sweep.yaml", "--cluster", "node")
+    assert done.returncode == 0, done.stderr
+    wait_for_the_end(lab)
+    assert desk.run("collect", "sweep").returncode == 0
+    with desk.sweep("sweep").overall.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len({row["point_id"] for row in rows}) == 32
+    assert {row["neighbours"] for row in rows} <= set("01234567")
+    assert "7" in {row["neighbours"] for row in rows}
+    for command in ("report", "status"):
+        told = desk.run(command, "sweep").stdout
+        assert re.search(r"beside 7 neighbours \d+\.\d % \w+ than alone \(median of 2 jobs\)", told)
 
 
 def test_a_site_that_gives_whole_nodes_is_discovered(special_cluster: StartCluster, tmp_path: Path):

@@ -41,8 +41,8 @@ REPEATS: Final = frozenset(catalog.axes_with(catalog.Role.REPETITION))
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 # what reports tell of each point, beside what they compare
 _ALWAYS: Final = frozenset({
-    *catalog.AXES, *outcomes.TOLD, *HARDWARE, "point_id", "orphan", "submission", "chunk",
-    "attempt", "control_ms", "own_axes", "own_results",
+    *catalog.AXES, *outcomes.TOLD, *outcomes.NEIGHBOURS, *HARDWARE, "point_id", "orphan",
+    "submission", "chunk", "attempt", "control_ms", "own_axes", "own_results",
 })  # fmt: skip
 
 
@@ -94,13 +94,22 @@ class Dataset:
         }  # fmt: skip
 
     def notes(self) -> list[str]:
-        """Return the lines below a report: maps of algorithms, and failures."""
+        """Return the lines below a report: maps of algorithms, neighbours, and failures."""
         doubtful: list[Any] = self.rows[~reliability.valid(self.rows)].to_dict("records")
         advice = outcomes.disturbance(self.sweep_dir, doubtful)
         notes = [*space.legend(self.maps), *self.of_earlier_files()]
         if advice:
             notes.append(advice)
+        neighbours = outcomes.beside_neighbours(self._controls())
+        if neighbours:
+            notes.append(neighbours)
         return [*notes, *self.why_failed()]
+
+    def _controls(self) -> list[dict[str, Any]]:
+        """Return the rows that were measured alone, too, in jobs with several GPUs."""
+        slower = cells(self.rows, "neighbour_slowdown_pct", None)
+        found: list[dict[str, Any]] = self.rows[slower.notna()].to_dict("records")
+        return found
 
     def of_earlier_files(self) -> list[str]:
         """Return a line on the points that an earlier version of own files was measured at."""

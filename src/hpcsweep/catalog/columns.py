@@ -44,6 +44,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
 FOREIGN: Final = "foreign"
 CHECK_MISSING: Final = "check_missing"
 SUSPENDED: Final = "suspended"
+NEIGHBOURS_DISTURB: Final = "neighbours_disturb"
 UNDECIDED: Final = "undecided"
 KERNELS: Final = "kernels"  # a call's time is that of its kernels, in a trace made elsewhere
 # Flags of no check: of the times, of a training, of imports, and what `collect` finds in a table.
@@ -155,6 +156,7 @@ OVERALL: Final = _led_by(
         *_columns_of(row_records.PointCells, "identity"),
         *_columns_of(row_records.OutcomeCells, "identity"),
         *_columns_of(row_records.WallCells, "identity"),
+        *_columns_of(row_records.NeighbourCells, "state of the machine"),
         *_columns_of(row_records.MachineCells, _PROVENANCE),
         *_columns_of(row_records.OriginCells, _PROVENANCE),
     ],
@@ -205,7 +207,7 @@ READ: Final = (
     "algorithm_used", "algorithm_coverage_pct",
     "n", "ci95_lo_ms", "ci95_hi_ms", "throughput_ips",
     "train_s", "throughput_sps", "train_accuracy", "val_accuracy_after",
-    "flops", "achieved_tflops", "mem_peak_bytes", "energy_j",
+    "flops", "achieved_tflops", "mem_peak_bytes", "energy_j", "neighbours",
     "device_name", *MUST_AGREE, "hpcsweep_version",
     "sweep", "submission", "started_at", "orphan", "source",
 )  # fmt: skip

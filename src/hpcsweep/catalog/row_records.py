@@ -245,6 +245,25 @@ class WallCells(Cells):
     )
 
 
+class NeighbourCells(Cells):
+    """Who measured beside a point, in a job with several GPUs, and what that cost."""
+
+    neighbours: int | None = cell(
+        "other GPUs of its job that measured at its beginning or end; empty: a job of one GPU"
+    )
+    alone_ms: float | None = cell(
+        "of the first point of such a job: its median while the other GPUs were idle", clocked=True
+    )
+    neighbour_slowdown_pct: float | None = cell(
+        "of the same point: its median, which neighbours were beside, over `alone_ms`; minus 1",
+        clocked=True,
+    )
+    neighbour_noise_pct: float | None = cell(
+        "of the same point: how far the 95 % confidence intervals of both medians may move that",
+        clocked=True,
+    )
+
+
 class MachineCells(Cells):
     """The device and its software, as the worker found them: the same in all rows of an attempt."""
 

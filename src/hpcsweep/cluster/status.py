@@ -240,6 +240,10 @@ def _profile(
                     failed.append(row)
             profile.failures = outcomes.failures_in(failed, maps)
             profile.disturbed = outcomes.disturbance(sweep_dir, current)
+    if any(submission.manifest.gpus_per_job > 1 for submission in group):
+        with suppress(ResultsError):
+            rows_told = outcomes.rows_of(attempts, ("status", "flags", *outcomes.NEIGHBOURS))
+            profile.neighbours = outcomes.beside_neighbours(rows_told.values())
     settled = profile.status.keys() | orphans
     for submission in reversed(group):
         then = then_job.status_of(submission.sent, answer)

@@ -75,6 +75,7 @@ class ProfileStatus:
     then: list[str] = field(default_factory=list)  # of the job after the last one
     then_live: bool = False  # it waits or runs
     disturbed: str = ""  # what disturbed points that are not valid, and what to do
+    neighbours: str = ""  # what the GPUs of a job cost each other
 
     def tally(self) -> PointTally:
         """Count the measured points by status, and those with status ok that are not valid."""
@@ -132,6 +133,8 @@ class ProfileStatus:
             lines.append(f"flagged {points.flagged()}")
         if self.disturbed:
             lines.append(self.disturbed)
+        if self.neighbours:
+            lines.append(self.neighbours)
         if self.orphans:
             gone = count(self.orphans, "point")
             lines.append(f"{gone} no longer in the sweep (orphans), not counted")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpcsweep import environment, processes
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Refused
+from hpcsweep.node import neighbours
 from hpcsweep.store import folders
 
 if TYPE_CHECKING:
@@ -47,21 +48,24 @@ def main(argv: list[str]) -> int:
     except HpcsweepError as error:
         sys.stderr.write(f"hpcsweep: {error}\n")
         return error.exit_code
-    job = SideBySide()
+    job = SideBySide(gpus)
     for number in _SIGNALS:
         signal.signal(number, job.hand_on)
     shares = cores(os.sched_getaffinity(0), gpus)
+    for place in range(len(own)):
+        job.board.starts(place)
     for place, chunk in enumerate(own):
         command = processes.python("hpcsweep.node.supervisor", path, chunk)
-        job.start(command, variables[place], shares[place])
+        job.start(place, command, variables[place], shares[place])
     return job.wait()
 
 
 class SideBySide:
     """The supervisors of a job."""
 
-    def __init__(self) -> None:
-        self._live: dict[int, subprocess.Popen[bytes]] = {}  # by pid
+    def __init__(self, gpus: int) -> None:
+        self.board = neighbours.make_board(gpus)
+        self._live: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}  # by pid, with its place
         self._codes: list[int] = []
         self._came: list[int] = []  # signals
 
@@ -73,17 +77,19 @@ class SideBySide:
                 os.kill(pid, number)
 
     def start(
-        self, command: Sequence[str], variables: Mapping[str, str], share: Iterable[int]
+        self, place: int, command: Sequence[str], variables: Mapping[str, str], share: Iterable[int]
     ) -> None:
         """Start a supervisor on its share of the cores."""
         if self._came:
+            self.board.has_ended(place)
             self._codes.append(EXIT_REQUEUE)
             return
+        told = {**variables, environment.NEIGHBOURS: self.board.variable(place)}
         every = os.sched_getaffinity(0)
         os.sched_setaffinity(0, share)  # which the new process inherits
-        process = subprocess.Popen(command, env=dict(variables))
+        process = subprocess.Popen(command, env=told, pass_fds=(self.board.fd,))
         os.sched_setaffinity(0, every)
-        self._live[process.pid] = process
+        self._live[process.pid] = place, process
         for number in self._came:  # while it was being started
             process.send_signal(number)
 
@@ -91,10 +97,12 @@ class SideBySide:
         """Wait for all; return 75 if points are left, else the code of one that failed, else 0."""
         while self._live:
             pid, status = os.wait()
-            process = self._live.pop(pid, None)
-            if process is not None:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                self._codes.append(process.returncode)
+            if pid not in self._live:
+                continue
+            place, process = self._live.pop(pid)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.board.has_ended(place)
+            self._codes.append(process.returncode)
         # a supervisor that was killed says nothing of its points
         if any(code == EXIT_REQUEUE or code < 0 for code in self._codes):
             return EXIT_REQUEUE

@@ -31,7 +31,7 @@ from hpcsweep.catalog import COMMAND, workload_of
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells, PointCells
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
-from hpcsweep.node import job_limits, point_row
+from hpcsweep.node import job_limits, neighbours, point_row
 from hpcsweep.node.job_limits import JobTime, Stop, SuspensionWatch
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
@@ -107,6 +107,9 @@ class Attempt:
         self._log = submission.log(chunk_index, self._shard.attempt)
         self._reports = Reports(self._log)
         self._suspension = SuspensionWatch()
+        self._board = neighbours.board_of_job()
+        self._beside = 0  # neighbours of the point under way
+        self._alone: neighbours.Alone | None = None
         self._care = self._worker_care()
         self._set_machine({})
 
@@ -193,10 +196,28 @@ class Attempt:
 
     def _measure_all(self, points: list[Point]) -> int:
         """Measure point by point; return how many are left."""
+        if self._board and self._board.place == 0:
+            if points:
+                self._alone = self._measured_alone(points[0])
+            self._board.let_all_begin()
         at = 0
         while at < len(points) and not self._stop.wanted() and self._fits(points[at]):
             at += self._measure_next(points, at)
         return len(points) - at
+
+    def _measured_alone(self, point: Point) -> neighbours.Alone | None:
+        """Measure the first point while the neighbours wait, not for its row; None if it fails."""
+        assert self._board  # noqa: S101 - of a job with several GPUs
+        expected = self._chunk.seconds / len(self._chunk.points)
+        if point is self._deadly or not neighbours.has_control(self._manifest.workload, expected):
+            return None
+        limit = min(neighbours.ALONE_SECONDS, self._manifest.run.point_timeout)
+        outcome = self._care.outcome_of(point, self._tries, limit, self._time.end)
+        self._care.end_worker()  # so that the point meets no caches of its own
+        if not (outcome and outcome.row.get("median_ms") and self._board.is_alone()):
+            return None
+        self._reports.say(f"alone on its node: {outcome.row['median_ms']:.3f} ms")
+        return neighbours.Alone(point.point_id, outcome.row)
 
     def _measure_next(self, points: list[Point], at: int) -> int:
         """Measure the next point, or several short ones; return how many have their row."""
@@ -205,8 +226,10 @@ class Attempt:
         began = time.time()
         self._begins(message[0], at, len(points))
         self._reports.flush()
+        before = self._board.others() if self._board else 0
         skipped = self._skip(message[0])
         outcomes = [skipped] if skipped else self._without_pause(message)
+        self._beside = max(before, self._board.others() if self._board else 0)
         # the start of the worker, and the message, belong to the first point
         wait = time.monotonic() - clock - sum(outcome.seconds for outcome in outcomes)
         for number, outcome in enumerate(outcomes):
@@ -341,6 +364,8 @@ class Attempt:
         row = point_row.of_point(point, outcome, started_at, wall, place)
         if "own_files" not in row:  # the worker, which fills it, is gone
             row |= row_of(OriginCells(own_files=self._sources.cell(point)))
+        if self._board:
+            row |= neighbours.cells_of(row, self._beside, self._alone)
         if self._wrapper:
             row = point_row.without_times(row, self._wrapper)
             self._writer.commit(row)
@@ -350,10 +375,12 @@ class Attempt:
         return row
 
     def _note_machine(self, machine: Mapping[str, Any]) -> None:
-        self._time.worker_ready_at = time.time()
         if not self._machine:  # all workers of an attempt have the same
             self._set_machine(machine)
             self._write_env(AttemptState.RUNNING, "")
+            if self._board:
+                self._board.wait_for_turn(self._stop.wanted)
+        self._time.worker_ready_at = time.time()
 
     def _set_machine(self, machine: Mapping[str, Any]) -> None:
         """Keep the worker's report on its machine, and set the cells that every row has."""

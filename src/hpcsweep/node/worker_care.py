@@ -122,7 +122,7 @@ class WorkerCare:
 
     def end(self) -> None:
         """Let the worker end, if there is one, and the template."""
-        self._end_worker()
+        self.end_worker()
         self._end_template()
 
     def _ask(self, points: tuple[Point, ...], tries: int, seconds: float) -> Reply | NoReply:
@@ -142,7 +142,7 @@ class WorkerCare:
         if isinstance(answer, Reply):
             self._history = answer.history
             if answer.outcomes[-1].fatal:
-                self._end_worker()
+                self.end_worker()
         else:
             self._worker = None
             worker.kill()
@@ -162,7 +162,7 @@ class WorkerCare:
     def _ready(self, key: tuple[object, ...]) -> Worker | None:
         """Return a worker that is ready; None if a stop is wanted before it is."""
         if self._worker is not None and not (key == self._key and self._worker.is_idle()):
-            self._end_worker()
+            self.end_worker()
         if key[0] != self._key[0]:  # effects of a process, which forks share, vary between visits
             self._end_template()
         self._key = key
@@ -192,7 +192,8 @@ class WorkerCare:
                 raise Refused(f"{os.uname().nodename}: the worker does not start: {reply}")
         return None
 
-    def _end_worker(self) -> None:
+    def end_worker(self) -> None:
+        """Let the worker end, if there is one: the next point has another one."""
         worker = self._worker
         self._worker = None
         if worker is not None:

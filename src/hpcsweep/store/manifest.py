@@ -98,6 +98,11 @@ class Manifest:
         return str(self.profile_fields.get("wrapper", "none")) != "none"
 
     @property
+    def gpus_per_job(self) -> int:
+        """How many of its chunks a job runs side by side."""
+        return int(self.profile_fields.get("gpus_per_job", 1))
+
+    @property
     def profile_path(self) -> str:
         return str(self.profile_fields.get("path", ""))
 

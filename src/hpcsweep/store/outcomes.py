@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog import AXES, COMMAND, axis_defaults
-from hpcsweep.catalog.columns import DOUBTFUL, FIGURES, FOREIGN, LASTING, TOLD_FLAGS, UNDECIDED
+from hpcsweep.catalog.columns import (
+    DOUBTFUL,
+    FIGURES,
+    FOREIGN,
+    LASTING,
+    NEIGHBOURS_DISTURB,
+    TOLD_FLAGS,
+    UNDECIDED,
+)
 from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.store.row_reader import read_rows
@@ -34,6 +42,9 @@ VALID: Final = ""
 WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 _DIGITS: Final = re.compile(r"\d[\d.,]*")
 DOUBTS: Final = ("valid", "flags")  # the cells that say whether a row is valid
+_NEIGHBOURS: Final = "neighbours"
+_SLOWDOWN: Final = "neighbour_slowdown_pct"
+NEIGHBOURS: Final = (_NEIGHBOURS, _SLOWDOWN)  # the cells of a control in a job with several GPUs
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 # what `failures_in` and `disturbance` tell of a row
 TOLD: Final = (
@@ -230,6 +241,34 @@ def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
             flags_told = flags_told.replace(UNDECIDED, why)
         parts.append(f"{flags_told}: would be so again (hpcsweep show {sweep_dir.name})")
     return "; ".join(parts)
+
+
+def beside_neighbours(rows: Iterable[Row]) -> str:
+    """Return a line on what the GPUs of a job cost each other; empty where no row was a control.
+
+    Of rows the cells `NEIGHBOURS` and the flags are needed.
+    """
+    from statistics import median  # noqa: PLC0415 - as in `_causes`
+
+    slower = []
+    most = 0.0
+    disturbed = 0
+    for row in rows:
+        percent = _number(row, _SLOWDOWN, math.nan)
+        if math.isnan(percent):
+            continue
+        slower.append(percent)
+        most = max(most, _number(row, _NEIGHBOURS))
+        disturbed += NEIGHBOURS_DISTURB in str(row.get("flags") or "")
+    if not slower:
+        return ""
+    middle = median(slower)
+    than = "slower" if middle >= 0 else "faster"
+    jobs = "one job" if len(slower) == 1 else f"median of {count(len(slower), 'job')}"
+    told = f"beside {count(int(most), 'neighbour')} {abs(middle):.1f} % {than} than alone ({jobs})"
+    if disturbed:
+        told += f"; {NEIGHBOURS_DISTURB} in {disturbed}: `gpus_per_job: 1` measures without them"
+    return told
 
 
 def _texts(rows: Iterable[Row], name: str) -> list[str]:
