@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 FOUR = """\
 workload: noop
 axes: {model: [a], input_size: [1, 2, 3, 4]}
-measure: {sleep_ms: 200}
+measure: {sleep_ms: 3000}
 """
-CELLS = ("point_id", "median_ms", "neighbours", "alone_ms", "neighbour_slowdown_pct")
+CELLS = ("point_id", "median_ms", "neighbours", "alone_ms", "neighbour_slowdown_pct", "wall_s")
 AT_TURN = """\
 from hpcsweep.node.neighbours import board_of_job
 board_of_job().wait_for_turn(lambda: False)
@@ -123,11 +123,13 @@ def test_the_first_point_of_a_job_is_measured_alone_once_more(desk: Desk):
     submission, job = _job_of_two(desk, FOUR)
     told, _ = job.communicate(timeout=120)
     assert job.returncode == 0, told
-    (first, *others), *chunks = _rows(submission)
-    assert float(first["alone_ms"]) == pytest.approx(200, rel=0.5)
+    (first, *others), (waited, *chunk) = _rows(submission)
+    assert float(first["alone_ms"]) == pytest.approx(3000, rel=0.5)
     expected = 100 * (float(first["median_ms"]) / float(first["alone_ms"]) - 1)
     assert float(first["neighbour_slowdown_pct"]) == pytest.approx(expected, abs=0.01)
-    rest = [row for rows in (others, *chunks) for row in rows]
+    # of the three seconds that it waited nothing is told, nor is the next point expected to wait
+    assert float(waited["wall_s"]) < float(first["wall_s"]) + 2.5
+    rest = [waited, *others, *chunk]
     assert len({row["point_id"] for row in (first, *rest)}) == len(rest) + 1 == 4
     assert not any("alone_ms" in row for row in rest)
     assert {row["neighbours"] for row in (first, *rest)} <= {"0", "1"}
@@ -137,8 +139,7 @@ def test_the_first_point_of_a_job_is_measured_alone_once_more(desk: Desk):
 
 def test_a_first_supervisor_that_is_killed_while_it_is_alone_ends_the_others_wait(desk: Desk):
     """Its own points stay for the next attempt of the job."""
-    slow = FOUR.replace("200", "3000")
-    submission, job = _job_of_two(desk, slow)
+    submission, job = _job_of_two(desk, FOUR)
     shard = ShardPath(submission.shards, 0, 0)
     record = wait_for(
         "worker", lambda: attempt.read_record(shard), enough=lambda said: said and said.row

@@ -72,18 +72,20 @@ class Board:
         while _READY in self._states() and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
 
-    def wait_for_turn(self, stopped: Callable[[], bool]) -> None:
+    def wait_for_turn(self, stopped: Callable[[], bool]) -> float:
         """Wait until it is this supervisor's turn to measure, its worker being ready.
 
         The first one waits for the workers of the others, these for the first one; nobody waits
-        once all may begin, nor when a stop is wanted.
+        once all may begin, nor when a stop is wanted. Return the seconds that it took.
         """
+        began = time.monotonic()
         self._write(self.place, _READY)
         seconds = _LONGEST_SECONDS if self.place else _START_SECONDS
-        until = time.monotonic() + seconds
+        until = began + seconds
         while not (self._has_turn() or stopped() or time.monotonic() > until):
             time.sleep(_POLL_SECONDS)
         self._write(self.place, _MEASURES)
+        return time.monotonic() - began
 
     def others(self) -> int:
         """Return how many other supervisors measure."""

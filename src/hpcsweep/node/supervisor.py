@@ -109,6 +109,7 @@ class Attempt:
         self._suspension = SuspensionWatch()
         self._board = neighbours.board_of_job()
         self._beside = 0  # neighbours of the point under way
+        self._waited = 0.0  # seconds for them, which belong to no point
         self._alone: neighbours.Alone | None = None
         self._care = self._worker_care()
         self._set_machine({})
@@ -222,6 +223,7 @@ class Attempt:
     def _measure_next(self, points: list[Point], at: int) -> int:
         """Measure the next point, or several short ones; return how many have their row."""
         message = self._short.next_message(points, at)
+        self._waited = 0.0
         clock = time.monotonic()
         began = time.time()
         self._begins(message[0], at, len(points))
@@ -231,7 +233,9 @@ class Attempt:
         outcomes = [skipped] if skipped else self._without_pause(message)
         self._beside = max(before, self._board.others() if self._board else 0)
         # the start of the worker, and the message, belong to the first point
-        wait = time.monotonic() - clock - sum(outcome.seconds for outcome in outcomes)
+        seconds = self._waited + sum(outcome.seconds for outcome in outcomes)
+        wait = time.monotonic() - clock - seconds
+        began += self._waited
         for number, outcome in enumerate(outcomes):
             if self._is_fenced():
                 return number
@@ -379,7 +383,7 @@ class Attempt:
             self._set_machine(machine)
             self._write_env(AttemptState.RUNNING, "")
             if self._board:
-                self._board.wait_for_turn(self._stop.wanted)
+                self._waited = self._board.wait_for_turn(self._stop.wanted)
         self._time.worker_ready_at = time.time()
 
     def _set_machine(self, machine: Mapping[str, Any]) -> None:
