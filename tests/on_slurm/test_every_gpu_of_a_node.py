@@ -128,6 +128,9 @@ def test_a_control_tells_what_neighbours_cost(
         "workload: noop\nmeasure: {sleep_ms: 300}\n"
         "axes: {model: [a], input_size: {start: 1, stop: 32, num: 32}}\n"
     )
+    shown = desk.run("submit", "sweep.yaml", "--cluster", "node", "--dry-run").stdout
+    assert "32 points in 16 chunks" in shown
+    assert re.search(r"--array[= ]0-1\b", shown)
     done = desk.run("submit", "sweep.yaml", "--cluster", "node")
     assert done.returncode == 0, done.stderr
     wait_for_the_end(lab)

@@ -302,6 +302,14 @@ def test_a_profile_may_extend_the_one_of_its_own_name_that_it_hides(
         ("gpu: l40\nenv: [A=x]\n", ":2: env: found a list, needs a map of keys to values"),
         ("gpu: l40\nconda: a\nvenv: b\n", ":3: venv: `conda` and `venv` exclude each other"),
         (
+            "gpu: l40\ngpus_per_job: 8\nwrapper: ncu\n",
+            ":2: gpus_per_job: ncu profiles one GPU, and `gpus_per_job` is 8",
+        ),
+        (
+            "launcher: local\ngpus_per_job: 2\n",
+            ":2: gpus_per_job: `gpus_per_job` is about jobs of Slurm",
+        ),
+        (
             "gpu: l40\ntime: '1'\n",
             ":2: time: a time limit of 60 s ends before `signal_lead`, 120 s",
         ),
