@@ -52,7 +52,7 @@ def test_every_profile_of_the_documentation_loads(tmp_path: Path, example: str) 
     """On top of the shipped base."""
     path = tmp_path / "example.yaml"
     path.write_text(example)
-    assert profile.load(path).gpu in {"l40", "v100", "h100"}
+    assert profile.load(path).gpu in {"l40", "v100", "h100", "mi250"}
 
 
 def test_the_limits_in_the_text_are_those_of_the_code() -> None:

@@ -16,6 +16,7 @@ import pytest
 from gate import Gate
 from hpcsweep.errors import Refused
 from hpcsweep.store import attempt
+from hpcsweep.store.folders import ShardPath
 from lab import PATIENCE_S
 from labtools import arrays, running, wait_for_the_end
 from localruns import Desk
@@ -92,6 +93,36 @@ def test_a_job_uses_every_gpu_of_its_node_and_a_kill_of_one_leaves_the_others_go
     assert Counter(map(str, ended.values())) == {"done": 7, "running": 1}
     status = gate.desk.run("status", "sweep").stdout
     assert "18" in status
+
+
+@pytest.mark.parametrize(
+    ("gpu", "launcher", "words"),
+    [
+        ("v100", "sbatch", ["--batch", "--signal=USR1"]),
+        ("mi250", "submitit", ["--signal=USR2"]),
+    ],
+)
+@pytest.mark.no_second_try
+def test_a_job_that_is_told_to_finish_requeues_itself_for_what_is_left(
+    special_cluster: StartCluster, tmp_path: Path, gpu: str, launcher: str, words: list[str]
+):
+    """As ahead of the time limit: each supervisor gives its point `kill_wait`, and is told why."""
+    lab = special_cluster(accounting=False, gpus_per_node=8)
+    gate = _at_eight_gates(tmp_path, gpu, launcher)
+    (job,) = running()
+    lab.run("scancel", *words, str(job.id))
+    first = [ShardPath(shard.folder, shard.chunk, 0) for shard in gate.desk.sweep("sweep").shards()]
+    wait_for(
+        "stop of all",
+        lambda: {attempt.read_record(shard).state for shard in first},
+        enough=lambda states: states == {"stopped"},
+        seconds=PATIENCE_S,
+    )
+    gate.open()
+    wait_for_the_end(lab)
+    _assert_each_once(gate.desk.sweep("sweep"), gate.desk)
+    attempts = Counter(shard.chunk for shard in gate.desk.sweep("sweep").shards())
+    assert [attempts[chunk] for chunk in range(8)] == [2] * 8
 
 
 @BOTH
