@@ -149,8 +149,11 @@ def test_a_cancelled_job_is_told_once_and_the_next_submit_measures_the_rest(
 def test_a_control_tells_what_neighbours_cost(
     special_cluster: StartCluster, tmp_path: Path, gpu: str, launcher: str
 ):
-    """Each of two jobs measures its first point alone, too; each point has one row."""
-    lab = special_cluster(accounting=False, gpus_per_node=8)
+    """Each of two jobs measures its first point alone, too; each point has one row.
+
+    The site takes one task an array, so that the second job begins with chunk 8.
+    """
+    lab = special_cluster(accounting=False, gpus_per_node=8, max_array_size=1)
     desk = Desk(tmp_path)
     (tmp_path / "cluster_profiles").mkdir()
     text = PROFILE.format(gpu=gpu, launcher=launcher)
@@ -161,9 +164,12 @@ def test_a_control_tells_what_neighbours_cost(
     )
     shown = desk.run("submit", "sweep.yaml", "--cluster", "node", "--dry-run").stdout
     assert "32 points in 16 chunks" in shown
-    assert re.search(r"--array[= ]0-1\b", shown)
+    assert re.search(r"--array[= ]0-0\b", shown)
     done = desk.run("submit", "sweep.yaml", "--cluster", "node")
     assert done.returncode == 0, done.stderr
+    (submission,) = desk.sweep("sweep").submissions()
+    sent = [(array.first_chunk, array.tasks, array.per_task) for array in arrays(submission)]
+    assert sent == [(0, 8, 8), (8, 8, 8)]
     wait_for_the_end(lab)
     assert desk.run("collect", "sweep").returncode == 0
     with desk.sweep("sweep").overall.open() as file:
