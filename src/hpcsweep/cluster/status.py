@@ -279,6 +279,7 @@ def _add(
             missing=missing,
             runs_here=runs_here,
         )
+        refused = chunk.state is ChunkState.RUNNING and chunk.why
         if chunk.state.live:
             profile.live += missing
             _add_live(profile, submission, index, chunk, len(ids) - missing)
@@ -290,7 +291,7 @@ def _add(
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             troubles.setdefault((chunk.state, words), []).append(index)
-        elif chunk.unseen or failed or chunk is journal.UNCERTAIN:
+        elif chunk.unseen or failed or refused or chunk is journal.UNCERTAIN:
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         words = _with_jobs(why, submission.sent, chunks)

@@ -371,6 +371,16 @@ def test_what_was_cancelled_and_is_not_listed_is_over(site: Site, state: str) ->
     assert site.chunk().state == "cancelled"
 
 
+def test_a_gpu_that_was_refused_is_told_while_the_others_of_its_job_measure(site: Site):
+    """The job goes on for hours, and tries that GPU again when it is requeued."""
+    site.sent()
+    site.program("squeue", f"printf '{site.row()}'")
+    site.attempt(1.0, "running")
+    assert (site.chunk().state, site.chunk().why) == (ChunkState.RUNNING, "")
+    site.attempt(1.0, "refused", "the GPU fails")
+    assert (site.chunk().state, site.chunk().why) == (ChunkState.RUNNING, "the GPU fails")
+
+
 def test_chunks_that_share_a_task_are_found_again_and_cancelled_by_it(site: Site):
     """Also where sbatch's answer was lost; an entry of an earlier version has a task a chunk."""
     site.submission.append_job(Sending(sending=0, tasks=5, per_task=4))

@@ -449,7 +449,10 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
     if state is ChunkState.UNKNOWN:
         return ChunkStatus(state, f"Slurm says {job.state.name}")
     if state is ChunkState.RUNNING:
-        return ChunkStatus(state, job.reason)
+        record = attempt.read_record(newest)
+        if record and record.state is AttemptState.REFUSED:  # other GPUs of its job measure on
+            return ChunkStatus(state, record.reason)
+        return ChunkStatus(state)
     if slurm.is_held(job.reason):
         state = ChunkState.HELD
     if state is ChunkState.PENDING and newest is not None:  # Slurm calls a requeued job pending
