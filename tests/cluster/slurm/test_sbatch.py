@@ -77,6 +77,11 @@ NO_NODE = "Requested node configuration is not available"
         ("sbatch: error: lua: account lab has no GPU hours left", "account"),
         ("sbatch: error: lua: partition gpu needs a GPU", "gres"),
         ("ERROR: choose one of the partitions long, short", "partition"),
+        (f"sbatch: error: QOSMaxNodePerJobLimit\n{FAILED}{POLICY}", "nodes"),
+        (
+            f"sbatch: error: ====\nsbatch: error:\nsbatch: error: State a walltime (-t)\n{FAILED}",
+            "time",
+        ),
         ("sbatch.real: error: Invalid --time specification", "time"),
         (
             "sbatch: error: Parameter --gres=gpu:1 no longer acceptable, please switch to --gpus=1",
@@ -269,7 +274,10 @@ def _submit(folder: Path) -> Callable[[float], SchedulerError]:
     return submit
 
 
-@pytest.mark.parametrize("line", ["12", "12;far", "Submitted batch job 12 on cluster far"])
+@pytest.mark.parametrize(
+    "line",
+    ["12", "12;far", "Submitted batch job 12 on cluster far", "Submitted batch job 12, on far."],
+)
 @pytest.mark.parametrize(
     "site", [[], ["4321.50 core-hours left"], ["17 jobs of yours wait", "job 18 ended"], ["12"]]
 )

@@ -95,7 +95,7 @@ _WARNING: Final = re.compile(r"(?:\S+: )?warning: ", re.IGNORECASE)
 # An answer of slurmctld, or for it; the second form is that of --test-only.
 _ANSWER: Final = re.compile(r"(?:Batch job submission failed|allocation failure): (.*)")
 _PROGRAMS: Final = re.compile(
-    r"(?:\S*sbatch\S*: |(?:\S+: )?(?:error|fatal): |allocation failure: "
+    r"(?:\S*sbatch\S*:\s*|(?:\S+: )?(?:error|fatal):\s*|allocation failure: "
     r"|Batch job submission failed: )+"
 )
 # What a message of sbatch is about: an option by its name, or the key of the profile to change.
@@ -116,6 +116,7 @@ _ABOUT: Final = {
     "gres": r"generic resource|\bgres\b|\bgpus?\b|(?:Max|Min|Grp)GRES",
     "cpus_per_task": r"More processors requested|more tasks than|CPU count"
     r"|(?:Max|Min)Cpu\w*|\bcpus?\b|\bcores?\b",
+    "nodes": "(?:Max|Min)Node",
     "qos": r"(?<!accounting/)\bqos\b",
     "constraint": r"\bfeatures?\b|\bconstraints?\b",
     "array": "job array",
@@ -210,14 +211,14 @@ def _message(lines: Sequence[str]) -> str:
     messages = []
     for line in lines:
         said = _PROGRAMS.sub("", line, count=1).strip()
-        if said and not said.startswith('Try "'):
+        if re.search(r"\w", said) and not said.startswith('Try "'):
             messages.append(said)
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
 
 
 # The id alone, as --parsable has it, and the words without --parsable.
 _ID_LINE: Final = re.compile(
-    r"(?:sbatch: )?Submitted batch job (\d{1,18})(?: on cluster (\S+))?|(\d{1,18})(?:;(\S+))?"
+    r"(?:sbatch: )?Submitted batch job (\d{1,18})\b(?: on cluster (\S+))?.*|(\d{1,18})(?:;(\S+))?"
 )
 
 
