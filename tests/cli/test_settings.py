@@ -200,6 +200,16 @@ def test_the_table_names_the_files(desk, config):
     assert told.splitlines()[-1] == f"files: {path}"
 
 
+def test_the_variables_of_sbatch_are_shown_and_those_that_do_not_count(desk, config):
+    """Each with its name; the others with the reason."""
+    env = {"SBATCH_ACCOUNT": "lab", "SBATCH_NO_REQUEUE": "", "SBATCH_WAIT": "1"}
+    table = shown(desk, "config", **env)
+    assert table["sbatch.account"] == ("lab", "environment: SBATCH_ACCOUNT")
+    assert table["sbatch.no-requeue"] == (True, "environment: SBATCH_NO_REQUEUE")
+    said = desk.run("config", **env).stdout
+    assert "SBATCH_WAIT is not taken: cannot wait for the jobs" in said
+
+
 def test_a_folder_that_is_gone_has_no_project_file(desk, config, monkeypatch):
     """Such as one that another window removed."""
     gone = desk.folder / "gone"
