@@ -93,6 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         program.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.delenv("HPCSWEEP_CLUSTER")
         yield Desk(folder)
 
