@@ -271,7 +271,7 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
     most = numerals.slurm_time(min(chosen.time_seconds or _WAIT, _WAIT))
     # the default of two minutes would leave little of a job of minutes
-    short = asked.profile.model_copy(update={"time": most, "signal_lead": 30, "then": None})
+    short = asked.profile.model_copy(update={"time": most, "signal_lead": 30})
     row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
     lines = [trouble] if trouble else []
     lines += logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)
@@ -288,7 +288,8 @@ def _anew(results: Path, asked: Request, wait: float) -> tuple[Mapping[str, Any]
     from hpcsweep.submit import steps
 
     sweep_dir = folders.SweepDir(results / asked.sweep.name)
-    code = steps.submit(results, replace(asked, again=frozenset(PointStatus)))
+    alone = asked.profile.model_copy(update={"then": None})
+    code = steps.submit(results, replace(asked, profile=alone, again=frozenset(PointStatus)))
     submissions = sweep_dir.submissions()
     if code == EXIT_INTERRUPTED or not submissions:
         raise Incomplete("the point was not measured; the same command again measures it")

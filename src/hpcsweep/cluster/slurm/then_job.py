@@ -125,10 +125,12 @@ class ThenStatus:
 def status_of(sent: Journal, answer: SlurmAnswer) -> ThenStatus:
     """Return whether the job waits or runs, or why it failed, by its exit code or by Slurm."""
     then = sent.then
+    if then is None or then.then in {NOT_SENT, CANCELLED}:
+        return ThenStatus()
     code = ""
     with suppress(OSError):
         code = sent.submission.then_code.read_text().strip()
-    if then is None or then.then in {NOT_SENT, CANCELLED} or code == "0":
+    if code == "0":
         return ThenStatus()
     what = f"then (job {then.job})"
     log = sent.submission.logs / f"then-{slurm.parse_id(then.job).job or '*'}.out"
@@ -138,7 +140,7 @@ def status_of(sent: Journal, answer: SlurmAnswer) -> ThenStatus:
         return ThenStatus("then: sbatch's answer was lost; submit again to find out")
     if then.then != QUEUED:
         return ThenStatus(f"{what} ended as {then.then}: see {log}")
-    return _by_slurm(sent, answer, what)
+    return _by_slurm(sent, answer, what, log)
 
 
 def _job_of(sent: Journal, answer: SlurmAnswer) -> slurm.JobState | None:
@@ -148,9 +150,11 @@ def _job_of(sent: Journal, answer: SlurmAnswer) -> slurm.JobState | None:
     return job if is_own else None
 
 
-def _by_slurm(sent: Journal, answer: SlurmAnswer, what: str) -> ThenStatus:
+def _by_slurm(sent: Journal, answer: SlurmAnswer, what: str, log: Path) -> ThenStatus:
     job = _job_of(sent, answer)
-    if answer.mute:
+    if not sent.open_then:
+        status = ThenStatus()  # it ends at this moment, and writes its exit code
+    elif answer.mute:
         status = ThenStatus(f"{what}: squeue could not be asked", live=True)
     elif job and not job.state.over:
         reason = f" ({job.reason})" if job.state.name == "PENDING" else ""
@@ -158,7 +162,7 @@ def _by_slurm(sent: Journal, answer: SlurmAnswer, what: str) -> ThenStatus:
     elif job and job.state.name == "COMPLETED":
         status = ThenStatus()  # a network file system shows its exit code later
     elif job:
-        status = ThenStatus(f"{what} ended as {job.state.name}")
+        status = ThenStatus(f"{what} ended as {job.state.name}: see {log}")
     elif sent.is_others(answer.client):
         status = ThenStatus(f"{what} went to {sent.place}: ask there")
     else:
