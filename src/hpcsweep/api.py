@@ -20,6 +20,7 @@ from hpcsweep.analysis import merged
 from hpcsweep.analysis.best import best_of_sweep
 from hpcsweep.analysis.compare import compare_sides, read_side
 from hpcsweep.analysis.layers import slowest_layers
+from hpcsweep.analysis.nodes import read_nodes
 from hpcsweep.analysis.report import read_report
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.spec import lookup
@@ -74,6 +75,14 @@ class Results:
         """Return the table of `hpcsweep report`."""
         _text("where", where)
         return _frame(read_report(self.sweep_dir, where=where, metric=metric).views[0])
+
+    def nodes(self, *, where: str = "", metric: str = "median_ms") -> pd.DataFrame:
+        """Return which node is slow, as `hpcsweep report` says below its table.
+
+        `UsageError` where no two nodes measured the same points.
+        """
+        _text("where", where)
+        return _frame(read_nodes(self.sweep_dir, where=where, metric=metric))
 
     def slowest(
         self,

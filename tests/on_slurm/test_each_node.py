@@ -92,6 +92,10 @@ def test_each_node_gets_each_point_once_also_one_that_was_out_of_service(
     assert places(desk) == {"l40sn1": 4, "mi250n1": 4}
 
     cluster.run("scontrol", "update", "nodename=v100n1", "state=resume")
+    sinfo = ("sinfo", "-h", "-n", "v100n1", "-p", "all", "-o", "%T")
+    cluster.wait_for(
+        "node", lambda: cluster.run(*sinfo).stdout, enough=lambda said: said == "idle\n"
+    )
     profile(desk, f"launcher: {launcher}\nsbatch_options: [--hold]\n")
     (estimate,) = record(desk, "estimate", "s.yaml", "--cluster", "all", "--each-node")["estimates"]
     assert (estimate["nodes"], estimate["points"]) == (["v100n1"], 4)
@@ -116,6 +120,10 @@ def test_each_node_gets_each_point_once_also_one_that_was_out_of_service(
     newest = [each for each in desk.rows("s") if each["point_id"] == row["point_id"]]
     assert {each["node"] for each in newest} == {"v100n1"}
     assert len(newest) == 2
+    found = record(desk, "report", "s", "--metric", "step_ms")["nodes"]
+    assert {each["node"]: each["verdict"] for each in found} == {
+        "l40sn1": "slower", "mi250n1": "", "v100n1": "",
+    }  # fmt: skip
     ordinary = desk.run("submit", "s.yaml", "--cluster", "all")
     assert "4 points on l40" in ordinary.stdout + ordinary.stderr
     wait_for_the_end(cluster)

@@ -60,6 +60,8 @@ def test_a_newer_layout_is_refused(path: Path) -> None:
         ({"run": {"kill_wait": "long"}}, "`kill_wait` cannot be 'long'"),
         ({"run": {"known_oom": [1]}}, "`known_oom` cannot be [1]"),
         ({"profile_fields": "x" * 500}, "`profile_fields` cannot be 'xxx"),
+        ({"layout": 1, "chunks": 2, "nodes": {"n1\nrm": 1}}, "`nodes` cannot have"),
+        ({"layout": 1, "chunks": 2, "nodes": {"n1": 3}}, "`nodes` cannot have 'n1': 3"),
     ],
 )
 def test_damage_is_told_in_two_lines(path: Path, record: dict[str, Any], words: str) -> None:

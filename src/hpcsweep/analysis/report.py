@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset, formats, reliability, verdicts
+from hpcsweep.analysis import dataset, formats, nodes, reliability, verdicts
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.merged import cells
@@ -68,7 +68,7 @@ _WHOLE: Final = (
 )  # fmt: skip
 _OF_TRAINING: Final = tuple(name for name, _head, _form in (*_STEP, *_WHOLE))
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}  # of columns that are told in them
-_READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, "workload"}
+_READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, *nodes.READ, "workload"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,20 @@ def read_report(sweep_dir: SweepDir, *, where: str = "", metric: str = "") -> Re
 
 
 def make(data: Dataset, metric: str = "") -> Report:
-    """Return the report of measured points; `UsageError` where none has a number."""
+    """Return the report of measured points; `UsageError` where none has a number.
+
+    Where nodes measured the same points, its last table says which one is slow.
+    """
+    made = _made(data, metric)
+    by_node = nodes.view(data, metric or _MEDIAN)
+    if by_node is None:
+        return made
+    first, *others = made.views
+    first = replace(first, record={**first.record, "nodes": by_node.rows()})
+    return replace(made, views=[first, *others, by_node])
+
+
+def _made(data: Dataset, metric: str) -> Report:
     if data.is_of_command:
         return _of_command(data, metric)
     if data.trains and not metric:
@@ -163,8 +176,8 @@ def _measured(
     every: pd.DataFrame, keys: Sequence[str], table: pd.DataFrame, metric: str
 ) -> dict[int, Line]:
     """Return the values and coverage of each configuration by algorithm; nothing is fastest yet."""
-    is_repeated = (every.reindex(columns=[*_VISITS]) > 1).any(axis=1)
-    repeated = set(every["group"][is_repeated])
+    visits = dataset.visits(every).groupby(every["group"]).nunique()
+    repeated = set(visits.index[visits > 1])
     lines: dict[int, Line] = {}
     for _, first in every.drop_duplicates("group").iterrows():
         line: Line = {key: formats.to_json(key, first[key]) for key in keys}
@@ -339,7 +352,7 @@ def _of_command(data: Dataset, metric: str) -> Report:
     if metric:
         data.numbers(data.rows, metric)
     every = data.every
-    keys = tuple(axis for axis in dataset.varying_axes(every) if axis != catalog.VISIT)
+    keys = dataset.varying_axes(every, _VISITS)
     # the constant is a key where no axis varies
     grouped = every.assign(_all=0).groupby(["_all", *keys], dropna=False)
     names = [metric] if metric else [*dataset.own_results(data.rows), _MEDIAN]

@@ -40,7 +40,9 @@ ONCE: Final = 0.05
 # once nothing tells its own noise.
 _SURE: Final = 3.0
 # A gap varies by so much at least: visits that agree better do it by chance.
-_STEADY: Final = 0.005
+STEADY: Final = 0.005
+# the logarithms of two times that were measured once differ by chance by so much at most
+OF_ONCE: Final = _SURE * math.sqrt(2) * ONCE
 _SAME_VISIT: Final = ["pair", "origin", "visit"]
 
 
@@ -136,7 +138,7 @@ def _visit_by_visit(table: pd.DataFrame) -> pd.DataFrame:
     gaps = (second["log"] - first["log"]).groupby(level="pair", sort=False)
     within = (first["within"] + second["within"]).groupby(level="pair", sort=False)
     found = pd.DataFrame({"visits": gaps.size().astype(float), "visit_gap": gaps.mean()})
-    between = gaps.var().clip(lower=_STEADY**2)
+    between = gaps.var().clip(lower=STEADY**2)
     found["visit_variance"] = np.maximum(between, within.mean()) / found["visits"]
     return found
 
@@ -155,7 +157,7 @@ def _between_runs(table: pd.DataFrame) -> pd.DataFrame:
     within = first["within"] + second["within"]
     usual = (first["squares"] + second["squares"]) / df.where(df > 0)
     # of a gap, which has the variances of two runs
-    variance = np.maximum(usual, np.maximum(within, _STEADY**2) / 2)
+    variance = np.maximum(usual, np.maximum(within, STEADY**2) / 2)
     found = pd.DataFrame({"run_df": df, "within": within})
     found["run_gap"] = second["log"] - first["log"]
     found["run_variance"] = variance * (1 / first["runs"] + 1 / second["runs"])

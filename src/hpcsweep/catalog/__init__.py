@@ -148,9 +148,8 @@ class Axis(Entry):
 
 
 VISIT: Final = "visit"
+# of points of `submit --each-node` alone; no workload has it, so no sweep file can name it
 ON_NODE: Final = "on_node"
-# no sweep file names these: `measure: {repeats: N}` makes visits, `submit --each-node` names nodes
-OF_NO_FILE: Final = (VISIT, ON_NODE)
 
 # the data sets that have a name; any other is package.module:factory
 ON_DISK: Final = ("cifar10", "cifar100")  # below the folder in HPCSWEEP_DATA

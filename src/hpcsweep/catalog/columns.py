@@ -203,7 +203,7 @@ KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # after the names of the predecessor and the axes that the sweep names
 READ: Final = (
-    "point_id", "status", "status_reason", "valid", "flags", "visit",
+    "point_id", "status", "status_reason", "valid", "flags", "visit", "on_node",
     "algorithm_used", "algorithm_coverage_pct",
     "n", "ci95_lo_ms", "ci95_hi_ms", "throughput_ips",
     "train_s", "throughput_sps", "train_accuracy", "val_accuracy_after",

@@ -78,7 +78,7 @@ again_option = by_hand(
 )
 each_node_option = flag(
     "--each-node",
-    "Measure all points on every node of the profile.",
+    "Measure all points on every node of the profile; `report` says which node is slow.",
 )
 workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT

@@ -137,10 +137,11 @@ class Expansion:
         The text of an id is kept in pieces, of which few change from point to point.
         """
         sweep = self.sweep
-        axes = dict(self._defaults)
-        axes[ON_NODE] = node
+        pinned = {ON_NODE: node} if node else {}
+        axes = {**self._defaults, **pinned}
         pieces = dict.fromkeys(sorted(axes), "")  # an id has axes in order of names
-        pieces[ON_NODE] = self._piece(ON_NODE, node)
+        for name, value in pinned.items():
+            pieces[name] = f"{canonical_json(name)}:{canonical_json(value)},"
         head = '{"axes":{'
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
         cells_of = lru_cache(_REMEMBERED)(self._cells)
@@ -155,7 +156,8 @@ class Expansion:
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
             yield Point(sweep.workload, axes.copy(), sweep.measure, named)
-        for included in [{**one, ON_NODE: node} for one in self._included]:
+        for one in self._included:
+            included = {**one, **pinned}
             given = without_defaults(included, self._defaults)
             named = point_id(sweep.workload, given, self._settings)
             yield Point(sweep.workload, included, sweep.measure, named)
@@ -165,14 +167,11 @@ class Expansion:
         dim = self._grid.dims[place]
         cells = []
         for name, value in zip(dim.names, dim.row(row), strict=True):
-            if name != ON_NODE:
-                cells.append((name, value, self._piece(name, value)))
+            piece = ""
+            if not same(value, self._defaults[name]):
+                piece = f"{canonical_json(name)}:{canonical_json(value)},"
+            cells.append((name, value, piece))
         return cells
-
-    def _piece(self, name: str, value: object) -> str:
-        if same(value, self._defaults[name]):
-            return ""
-        return f"{canonical_json(name)}:{canonical_json(value)},"
 
 
 def flat(point: Point) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from hpcsweep.catalog import (
     AXES,
     COMMAND,
     INJECTIONS,
-    OF_NO_FILE,
+    ON_NODE,
     SETTINGS,
+    VISIT,
     WORKLOADS,
     Setting,
     axes_of,
@@ -119,9 +120,10 @@ def model(workload: str = "", names: Collection[str] | None = None) -> type[Swee
 
     Of a command, `names` are its own axes.
     """
-    by_name = {**(axes_of(workload) if workload else AXES)}
-    for name in OF_NO_FILE:
-        del by_name[name]
+    by_name = {name: axis for name, axis in AXES.items() if axis.workloads}
+    if workload:
+        by_name = axes_of(workload)
+    del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
     is_command = workload == COMMAND.name
     if is_command:
         for name in names or ():
@@ -234,7 +236,7 @@ def _own_axes(doc: Document) -> tuple[str, ...]:
     for axes in maps:
         if isinstance(axes, dict):
             names |= dict.fromkeys(axes)
-    taken = {*kinds(), template.OUT}.difference(AXES)
+    taken = {*kinds(), template.OUT}.difference(AXES) | {ON_NODE}
     for name in names:
         loc = ("axes", name)
         # an attribute of the model would be hidden by a field of that name
@@ -261,7 +263,7 @@ def _check_templates(doc: Document, file: SweepFile, known: Iterable[str]) -> No
         except ValueError as error:
             raise doc.complaint(loc, str(error)) from None
         for name in unknown:
-            axes = ", ".join(name for name in known if name not in OF_NO_FILE)
+            axes = ", ".join(name for name in known if name != VISIT)
             what = f"{{{name}}} is no axis of this sweep; there is {axes}{suggest(name, known)}"
             raise doc.complaint(loc, what)
 

@@ -26,6 +26,7 @@ LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
 _MASKED: Final = "masked"
 _OPTIONS: Final = ("sbatch_options", "wrapper_options")  # keys of a profile
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
+_NODE: Final = re.compile(r"[\w.-]*", re.ASCII)  # the name of a node; empty: any
 _MOST: Final = 1_000_000  # chunks, rounds, bytes of a layout file: a larger number is damage
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
@@ -209,6 +210,10 @@ def _check(content: Mapping[str, Any], record: Manifest) -> None:
         value = getattr(record, name)
         if not 0 <= value <= _MOST:
             raise ValueError(f"`{name}` cannot be {value!r:.20}")
+    for name, chunks in record.nodes.items():
+        # `retry` hands it to sbatch
+        if not _NODE.fullmatch(name) or not 0 <= chunks <= record.chunks:
+            raise ValueError(f"`nodes` cannot have {name!r:.80}: {chunks}")
     for name in ("sweep", "profile"):
         value = getattr(record, name)
         if value and not files.may_name_a_file(value):
