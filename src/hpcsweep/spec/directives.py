@@ -48,6 +48,7 @@ _FLAGS: Final = frozenset(
 _OWN_CLUSTER: Final = "cannot name a cluster; the variable SLURM_CLUSTERS does"
 _PRINTS: Final = "changes what sbatch prints, where hpcsweep reads the job's number"
 _NO_JOB: Final = "sends no job"
+_BY_PROFILE: Final = "write its option into the `sbatch_options` of a profile"
 # What hpcsweep relies on, so that nobody may set it, and why.
 RESERVED: Final = {
     "cluster": _OWN_CLUSTER,
@@ -73,20 +74,26 @@ _OPPOSITES: Final = {"requeue": "no-requeue", "no-requeue": "requeue"}
 _PREFIX: Final = "SBATCH_"
 # Variables that are not named as their options are.
 _OTHER_NAMES: Final = {
-    "ARRAY_INX": "array", "BURST_BUFFER": "bb", "CPU_FREQ_REQ": "cpu-freq", "DEBUG": "verbose",
-    "MEM_PER_NODE": "mem", "REQ_SWITCH": "switches", "TIMELIMIT": "time",
+    "ARRAY_INX": "array", "BURST_BUFFER": "bb", "CPU_FREQ_REQ": "cpu-freq",
+    "MEM_PER_NODE": "mem", "TIMELIMIT": "time",
 }  # fmt: skip
-# Options that a profile may set for its jobs: hpcsweep has values for them, or they are about one
-# call of sbatch by hand.
-_NOT_BY_VARIABLE: Final = frozenset({
-    "error", "ignore-pbs", "input", "job-name", "open-mode", "output", "signal", "switches",
-    "verbose",
+# Those that count. The others that sbatch has are about one call of it by hand, such as names of
+# logs, or hpcsweep relies on their options; and there is none for the rest of the options.
+_COUNT: Final = frozenset({
+    "ACCOUNT", "ACCTG_FREQ", "BATCH", "BURST_BUFFER", "CLUSTER_CONSTRAINT", "CONSTRAINT",
+    "CONTAINER", "CONTAINER_ID", "CORE_SPEC", "CPUS_PER_GPU", "CPU_FREQ_REQ", "DELAY_BOOT",
+    "DISTRIBUTION", "EXCLUSIVE", "EXPORT", "GET_USER_ENV", "GPUS", "GPUS_PER_NODE",
+    "GPUS_PER_SOCKET", "GPUS_PER_TASK", "GPU_BIND", "GPU_FREQ", "GRES", "GRES_FLAGS", "HINT",
+    "MEM_BIND", "MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE", "NETWORK", "NO_KILL", "NO_REQUEUE",
+    "OVERCOMMIT", "PARTITION", "POWER", "PROFILE", "QOS", "REQUEUE", "RESERVATION", "SPREAD_JOB",
+    "THREADS_PER_CORE", "THREAD_SPEC", "TIMELIMIT", "TRES_BIND", "TRES_PER_TASK", "USE_MIN_NODES",
+    "WAIT_ALL_NODES", "WCKEY",
 })  # fmt: skip
 _WITHOUT_VALUE: Final = frozenset({
-    "exclusive", "get-user-env", "no-kill", "no-requeue", "overcommit", "requeue", "spread-job",
-    "use-min-nodes",
+    "no-requeue", "overcommit", "requeue", "spread-job", "use-min-nodes",
 })  # fmt: skip
-# As sbatch reads the variables of these; `--exclusive` takes words, too.
+_PERHAPS_A_VALUE: Final = frozenset({"exclusive", "get-user-env", "no-kill"})
+# The values by which sbatch sets an option without a value, and those that leave out the others.
 _YES: Final = re.compile("|yes|0*[1-9][0-9]*")
 _NO: Final = re.compile("no|0+")
 
@@ -193,27 +200,31 @@ class Variable:
 
 def variables(environment: Mapping[str, str]) -> list[Variable]:
     """Return the variables of sbatch that are set, by name; inside a job they may be that job's."""
-    inside = "SLURM_JOB_ID" in environment
     found = []
     for name in sorted(environment):
         word = name.removeprefix(_PREFIX)
         option = _OTHER_NAMES.get(word, word.lower().replace("_", "-"))
-        value = environment[name]
-        if word == name or not (value or option in _WITHOUT_VALUE):
+        value = _value(option, environment[name])
+        if word == name or value is None:
             continue
-        if option in _WITHOUT_VALUE and _NO.fullmatch(value):
-            continue
-        if option in _WITHOUT_VALUE and _YES.fullmatch(value):
-            value = ""
-        why_not = RESERVED.get(option, "")
-        if option in _NOT_BY_VARIABLE or option not in _LONG:
-            why_not = "write its option into the `sbatch_options` of a profile"
+        why_not = ""
+        if word not in _COUNT:
+            why_not = RESERVED.get(option, _BY_PROFILE)
         if not {"\n", "\r"}.isdisjoint(value):
             why_not = "a job script cannot hold its line end"
-        if inside:
+        if "SLURM_JOB_ID" in environment:
             why_not = "inside a job it may be that job's"
         found.append(Variable(name, option, value, why_not))
     return found
+
+
+def _value(option: str, text: str) -> str | None:
+    """Return the value that a variable gives an option, empty for none; None if it sets nothing."""
+    if option not in _WITHOUT_VALUE | _PERHAPS_A_VALUE:
+        return text or None
+    if _YES.fullmatch(text):
+        return ""
+    return None if option in _WITHOUT_VALUE or _NO.fullmatch(text) else text
 
 
 def taken(environment: Mapping[str, str], set_already: Collection[str]) -> list[Variable]:
