@@ -142,3 +142,15 @@ def test_a_place_without_nodes_to_choose_from_is_refused(cluster: Lab, tmp_path:
     refused = desk.run("submit", "s.yaml", "--cluster", "all", "--each-node")
     assert refused.returncode == Refused.exit_code
     assert "none of 1 node is in service: l40sn1 (drained: broken fan)" in refused.stderr
+
+
+def test_a_node_that_slurm_refuses_leaves_the_others_theirs(cluster: Lab, tmp_path: Path):
+    """Only sbatch knows each expression of features; what it says of one node is told."""
+    desk = desk_in(tmp_path, "sbatch")
+    profile(desk, "constraint: (gpul40s&gpu2v100)|mi250\n")
+    told = submitted(desk, "--no-doctor")
+    assert "v100n1 got no points: " in told
+    assert "node configuration is not available" in told
+    assert "1 chunk queued" in told
+    wait_for_the_end(cluster)
+    assert places(desk) == {"mi250n1": 4}

@@ -195,7 +195,7 @@ def send(job: Submit) -> Submit:
         ledger.note_start(job.new)  # so that nobody else submits its points
         return job
     from hpcsweep.cluster import queue  # noqa: PLC0415 - as above
-    from hpcsweep.cluster.slurm import then_job  # noqa: PLC0415 - as above
+    from hpcsweep.cluster.slurm import journal, then_job  # noqa: PLC0415 - as above
 
     assert job.answer  # noqa: S101 - `ask` came before
     queue.fence_off_lost_attempts(job.sweep_dir, job.answer)  # those that began meanwhile
@@ -213,8 +213,9 @@ def send(job: Submit) -> Submit:
     messages.progress(job.headline)
     if job.time.why:
         messages.progress(job.time.why)
-    sent = f"{count(len(job.chunk_seconds), 'chunk')} queued as {', '.join(ids)}"
-    messages.progress(f"{sent}; you can log out")
+    sent = journal.read_journal(job.new).task_of  # a node may have refused its own
+    queued = f"{count(len(sent), 'chunk')} queued as {', '.join(ids)}"
+    messages.progress(f"{queued}; you can log out")
     if then:
         after = then_job.send(job.new, job.profile, ids)
         messages.progress(f"then `{then}`, queued as {after}")
