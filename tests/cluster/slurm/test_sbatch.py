@@ -192,7 +192,7 @@ def test_every_other_end_of_sbatch_leaves_open_whether_the_job_went_in(
     assert caught.value.maybe_accepted
 
 
-@given(plugin=WORDS, code=st.sampled_from([1, 2, 9, 127, 255]))
+@given(plugin=WORDS, code=st.sampled_from([1, 2, 9, 127, 128, 255]))
 def test_whatever_words_a_refusal_has_it_is_one(plugin: list[str], code: int):
     """Plugins and scripts of sites, and later releases, have words of their own."""
     greeting = ["Welcome to the cluster", "17 users are here"]

@@ -102,9 +102,9 @@ _PROGRAMS: Final = re.compile(
 _NAMED: Final = re.compile(
     r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)|(?<!\S)[\"'`(]*--([a-z][\w-]*)"
 )
-_OF_OPTION: Final = {
-    "ntasks": "cpus_per_task", "cpus_per_gpu": "cpus_per_task", "time_min": "time",
-    "prefer": "constraint",
+# How options begin that are other ways to ask for what a key does.
+_FAMILIES: Final = {
+    "mem": "mem", "gpus": "gres", "gres": "gres", "time": "time", "cpus_per": "cpus_per_task",
 }  # fmt: skip
 # In this order, since the later ones are often told only as the place where a limit holds. Nothing
 # of Slurm's general words for a limit, "accounting/QOS policy (... and/or time limits)", is a key.
@@ -126,18 +126,19 @@ _ABOUT: Final = {
 }
 _LATER: Final = "run the same command again later to send the rest"
 _ADVICE: Final = "correct the profile; `hpcsweep doctor --cluster NAME` says what the cluster has"
-# A shell adds the number of the signal that ended a program to this.
-_SIGNALLED: Final = range(128, 128 + 65)
+# The exit codes of a shell whose program a signal ended: 128, and the signal's number up to 64.
+_SIGNALLED: Final = range(129, 193)
 
 
 def _about(text: str) -> str:
     """Return the key or option that a text is about; empty for words that name none."""
     option = _NAMED.search(text)
     if option:
-        name = next(filter(None, option.groups())).replace("-", "_")
-        if name.startswith(("gpus", "gres")):
-            return "gres"
-        return "mem" if name.startswith("mem") else _OF_OPTION.get(name, name)
+        name = (option[1] or option[2] or option[3]).replace("-", "_")
+        for family, key in _FAMILIES.items():
+            if name.startswith(family):
+                return key
+        return name
     for key, pattern in _ABOUT.items():
         if re.search(pattern, text, re.IGNORECASE):
             return key
@@ -194,6 +195,7 @@ def refusal(errors: str, script: str, code: int | None = 1, *, output: str = "")
 
 
 def _refused(told: Sequence[str], script: str, message: str) -> SchedulerError:
+    """Return the error for a refusal with these lines: a limit on jobs, or what to change."""
     limit = _LIMIT.search("\n".join(told))
     if limit:
         name = limit[0][:_LONGEST]
