@@ -11,7 +11,7 @@ CODES = {
     "UsageError": 2, "PointsFailed": 3, "Implausible": 3, "Regression": 3, "Incomplete": 4,
     "Refused": 5, "ResultsError": 6, "DamagedResults": 6, "Unread": 6, "Busy": 6,
     "SchedulerError": 7, "PartlySubmitted": 8, "MissingDependency": 9, "TargetMissed": 10,
-    "Occupied": 11, "NoCodeForGpu": 12, "GpuFails": 13,
+    "Occupied": 11, "NoCodeForGpu": 12, "GpuFails": 13, "CommandFailed": 3,
 }  # fmt: skip
 
 

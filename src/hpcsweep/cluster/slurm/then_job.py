@@ -14,16 +14,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files, numerals
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_script, journal, profile_checks
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
 from hpcsweep.errors import HpcsweepError, SchedulerError
-from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.jobs_file import CANCELLED, NOT_SENT, QUEUED, SENDING, Then
+
+if TYPE_CHECKING:
+    from hpcsweep.spec.profile import Profile
 
 # To collect, report or submit takes minutes; short jobs start early, and each partition has room
 # for so many seconds.
@@ -34,6 +36,8 @@ _KEPT: Final = ("partition", "constraint", "account", "qos", "reservation", "wck
 
 def script(submission: SubmissionDir, profile: Profile, command: str) -> bytes:
     """Return the script of the job; `ProfileError` for a command with a line end."""
+    from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - `status` needs no templates
+
     limit = {"time": _limit(profile), "sbatch_options": [], "wrapper": "none"}
     short = profile.model_copy(update=limit)
     text = job_script.render_then(short, submission, command, Path.cwd())
@@ -54,6 +58,8 @@ def options(
     submission: SubmissionDir, profile: Profile, arrays: Sequence[str], *, whole: bool = False
 ) -> list[str]:
     """Return the options of sbatch for the job after `arrays`; `whole`: with all of a profile."""
+    from hpcsweep.cluster.slurm import job_script, profile_checks  # noqa: PLC0415 - as above
+
     wants = profile_checks.options_of(profile)
     chosen = [f"--{key}={wants[key]}" for key in _KEPT if wants[key]]
     if whole:
