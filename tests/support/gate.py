@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 _SCRIPT = """\
 cd {folder} || exit
 trap ': >told' TERM USR1 USR2
+echo "${{CUDA_VISIBLE_DEVICES-}}${{ROCR_VISIBLE_DEVICES-}}" >"gpu-$1"
 until [ -e open ]; do
   for pass in pass-*; do
     rm "$pass" 2>/dev/null && exit 0 # each lets one point pass
   done
-  echo "${{CUDA_VISIBLE_DEVICES-}}${{ROCR_VISIBLE_DEVICES-}}" >"waits-$1"
+  : >"waits-$1"
   sleep 0.05
 done
 """
@@ -68,7 +69,8 @@ class Gate:
 
     def gpus(self) -> list[str]:
         """Return which GPUs the points that wait, or have waited, were given."""
-        return sorted(path.read_text().strip() for path in self._folder.glob("waits-*"))
+        marks = [name.replace("waits", "gpu") for name in self.waiting()]
+        return sorted((self._folder / mark).read_text().strip() for mark in marks)
 
     def was_told(self) -> bool:
         """Say whether a job was told to stop while one of its points waited."""
