@@ -118,6 +118,24 @@ def _rows(submission: SubmissionDir) -> list[list[dict[str, str]]]:
     return [list(read_rows(submission.attempts(chunk), CELLS)) for chunk in chunks]
 
 
+@pytest.mark.parametrize(
+    ("workload", "seconds", "has_one"),
+    [
+        ("inference", 3.0, True),
+        ("noop", 3.0, True),
+        ("noop", 0.001, False),
+        ("inference", 900.0, False),
+        ("training", 3.0, False),
+        ("command", 3.0, False),
+    ],
+)
+def test_only_a_point_that_may_be_measured_again_soon_has_a_control(
+    workload: str, seconds: float, *, has_one: bool
+) -> None:
+    """And only one whose time is more than the start of a pass."""
+    assert neighbours.has_control(workload, seconds) == has_one
+
+
 def test_the_first_point_of_a_job_is_measured_alone_once_more(desk: Desk):
     """Only the row beside neighbours counts, and says what they cost."""
     submission, job = _job_of_two(desk, FOUR)

@@ -171,6 +171,7 @@ def test_every_gpu_of_a_job_counts_until_the_last_one_has_ended(tmp_path):
         "estimates"
     ]
     assert (told["points"], told["chunks"]) == (9, 8)
+    assert sum(told["rests_on"].values()) == 9
     assert told["gpu_hours"]["mi250"] * 3600 == pytest.approx(8 * 4, abs=0.5)
     text = desk.run("estimate", "--cluster", "node", "sweep.yaml").stdout
     assert "shared by the 8 GPUs of a job (0.0089 GPU-hours" in text

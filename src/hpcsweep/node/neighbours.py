@@ -35,6 +35,8 @@ _BEGUN: Final = 1  # the last byte, once all may begin
 _START_SECONDS: Final = 300.0
 # For the point that is measured alone: meanwhile all other GPUs of the job are idle.
 ALONE_SECONDS: Final = 120.0
+# A shorter point is a no-op: all that a control could compare is the start of its pass.
+_SHORTEST_SECONDS: Final = 0.01
 # For the first supervisor to let the others begin: both of the above, with a margin
 _LONGEST_SECONDS: Final = 600.0
 # For those that wait to see that they may begin, which takes a tenth of a second
@@ -124,11 +126,11 @@ def board_of_job() -> Board | None:
 def has_control(workload: str, expected: float) -> bool:
     """Say whether the first point of a job may be measured once more, of so many seconds each.
 
-    A command may not run twice, a training writes files, and for a long point all others would
-    wait too long.
+    A command may not run twice, a training writes files, for a long point all others would wait
+    too long, and a no-op has no time to compare.
     """
     repeatable = workload != COMMAND.name and not workload_of(workload).learns
-    return repeatable and expected < ALONE_SECONDS
+    return repeatable and _SHORTEST_SECONDS < expected < ALONE_SECONDS
 
 
 @dataclass(frozen=True)

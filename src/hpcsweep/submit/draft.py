@@ -134,7 +134,8 @@ def chunks(request: Request, points: Iterable[Point], estimates: Estimates) -> I
     for _, own in groupby(points, _node):
         stream = packed(blocks(own), estimates, worker_key, limits)
         if profile.gpus_per_job > 1:
-            stream = evened(stream, estimates, worker_key, limits, profile.gpus_per_job)
+            per_job = profile.gpus_per_job
+            stream = evened(stream, estimates.of_counted, worker_key, limits, per_job)
         for chunk in stream:
             yield replace(chunk, index=index)
             index += 1

@@ -101,6 +101,11 @@ class Estimates:
         self.counts[basis] += 1
         return seconds
 
+    def of_counted(self, point: Point) -> float:
+        """Return the expected seconds of a point that was counted before."""
+        _, seconds = self.expected(point)
+        return seconds
+
     @property
     def is_known(self) -> bool:
         return not self.counts[EstimateBasis.UNKNOWN]
