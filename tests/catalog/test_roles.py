@@ -28,7 +28,7 @@ from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import job_limits
 from hpcsweep.forecast.training_data import SETTINGS
 from hpcsweep.store.chunk_file import Chunk
-from hpcsweep.submit import draft, estimate
+from hpcsweep.submit import packing, estimate
 
 
 
@@ -39,7 +39,7 @@ def measured_side_by_side(axes, name):
         for size in range(1, 9)
         for value in (1, 2)
     )
-    order = [point.axes[name] for point in draft.arranged(Chunk(0, points, 1.0)).points]
+    order = [point.axes[name] for point in packing.arranged(Chunk(0, points, 1.0)).points]
     return order == sorted(order) or order == sorted(order, reverse=True)
 
 

@@ -2,17 +2,6 @@
 
 It stands in the folder of the sweep, or in another one where only its figures or files are wanted.
 The manifest is written last: a folder without one is not a submission.
-
-One Slurm task measures one chunk, so many points share the cost of importing torch, and those of
-one network share a worker. What will be compared, the algorithms and the visits of one
-configuration, is a *block*: it stays in one chunk unless it alone exceeds the limit. A chunk ends
-where the next block would exceed its limit. Chunks that share a job are evened out, since its GPUs
-wait for the last one.
-
-Inside a chunk one visit follows the other, each in a worker of its own, so that the visits of a
-point lie as far apart as the chunk allows. A visit takes the networks in random order, of each the
-configurations, of each the algorithms: so a drift of the machine meets all alike, a worker still
-builds a network once, and what will be compared lies side by side.
 """
 
 from __future__ import annotations
@@ -25,23 +14,23 @@ import shutil
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files, messages, sources
-from hpcsweep.catalog import ON_NODE, VISIT, network_of, worker_key
+from hpcsweep.catalog import ON_NODE, worker_key
 from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import directives, lookup
 from hpcsweep.store import chunk_file, folders, runs
 from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.manifest import Manifest, RunSettings, masked
-from hpcsweep.submit import job_time
+from hpcsweep.submit import job_time, packing
 from hpcsweep.submit.comparison import SettledPoints, unmeasured
 from hpcsweep.submit.estimate import Estimates, estimator
 from hpcsweep.submit.request import names_on
@@ -54,11 +43,6 @@ if TYPE_CHECKING:
     from hpcsweep.submit.comparison import Submit
     from hpcsweep.submit.request import Request
 
-Block = Sequence[Any]  # of points, or of what stands for them
-Seconds = Callable[[Any], float]  # that a point is expected to take
-WorkerOf = Callable[[Any], Hashable]  # equal for points that share a worker
-
-_COMPARED: Final = frozenset({"algorithm", VISIT})
 # Share of the time limit that the estimate of a chunk may fill. Estimates can be too low, and then
 # a further job measures what is left; with a smaller share there would be more jobs from the first.
 _FILL: Final = 0.85
@@ -85,7 +69,7 @@ def pack(job: Submit) -> Submit:
         with _disk_errors_told(submission):
             stream = chunks(request, chain([first], left), estimates)
             if not request.options.skip_dominated:  # which tries the smallest that is too large
-                stream = map(arranged, stream)
+                stream = map(packing.arranged, stream)
             nodes = Counter[str]()
             counted = _counted(stream, nodes)
             points, chunk_seconds = chunk_file.write_chunks(submission.chunks, counted)
@@ -125,150 +109,22 @@ def chunks(request: Request, points: Iterable[Point], estimates: Estimates) -> I
     # torch is imported for each visit, and then it is a worker that starts
     start = request.sweep.repeats * max(0.0, estimates.start - estimates.worker)
     if not profile.in_slurm:
-        limits = Limits(start=start, worker=estimates.worker)
-        yield from spread(blocks(points), estimates, worker_key, limits, request.workers)
+        limits = packing.Limits(start=start, worker=estimates.worker)
+        yield from packing.spread(
+            packing.blocks(points), estimates, worker_key, limits, request.workers
+        )
         return
     seconds = min(_fill_of_job(profile), 60.0 * (profile.chunk_minutes or math.inf))
-    limits = Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
+    limits = packing.Limits(seconds, profile.max_points_per_chunk, start, estimates.worker)
     index = 0
     for _, own in groupby(points, _node):
-        stream = packed(blocks(own), estimates, worker_key, limits)
+        stream = packing.packed(packing.blocks(own), estimates, worker_key, limits)
         if profile.gpus_per_job > 1:
             per_job = profile.gpus_per_job
-            stream = evened(stream, estimates.of_counted, worker_key, limits, per_job)
+            stream = packing.evened(stream, estimates.of_counted, worker_key, limits, per_job)
         for chunk in stream:
             yield replace(chunk, index=index)
             index += 1
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How large a chunk may become: expected seconds, and points.
-
-    Of the seconds `start` are before any worker, and `worker` the start of each.
-    """
-
-    seconds: float = math.inf
-    points: float = math.inf
-    start: float = 0.0
-    worker: float = 0.0
-
-
-def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
-    """Cut a stream of points where the configuration changes."""
-    for _, block in groupby(points, _configuration):
-        yield list(block)
-
-
-def _configuration(point: Point) -> Hashable:
-    return tuple([value for name, value in point.axes.items() if name not in _COMPARED])
-
-
-def packed(
-    blocks: Iterable[Block], seconds_of: Seconds, worker_of: WorkerOf, limits: Limits
-) -> Iterator[Chunk]:
-    """Pack a stream of blocks into chunks, in order; a point over the limit gets its own chunk."""
-    index = 0
-    total = limits.start
-    batch: list[Any] = []
-    workers = set[Hashable]()
-    for block in blocks:
-        costs = [seconds_of(point) for point in block]
-        starts = limits.start + limits.worker * len({worker_of(point) for point in block})
-        fits = starts + sum(costs) <= limits.seconds and len(block) <= limits.points
-        parts: list[Block] = [block]
-        if fits:
-            costs = [sum(costs)]
-        else:  # its points find a place one by one
-            parts = [[point] for point in block]
-        for part, seconds in zip(parts, costs, strict=True):
-            needed = {worker_of(point) for point in part}
-            more = seconds + limits.worker * len(needed - workers)
-            full = total + more > limits.seconds or len(batch) + len(part) > limits.points
-            if batch and full:
-                yield Chunk(index, tuple(batch), total)
-                index = index + 1
-                batch = []
-                workers = set()
-                total = limits.start
-                more = seconds + limits.worker * len(needed)
-            batch += part
-            workers |= needed
-            total += more
-    if batch:
-        yield Chunk(index, tuple(batch), total)
-
-
-def spread(
-    blocks: Iterable[Block], seconds_of: Seconds, worker_of: WorkerOf, limits: Limits, tasks: int
-) -> Iterator[Chunk]:
-    """Split blocks into so many runs of about equal time; more where one would be too large."""
-    listed = list(blocks)
-    costs: dict[int, float] = {}
-    of_blocks = []
-    for block in listed:
-        of_block = [seconds_of(point) for point in block]
-        costs.update(zip(map(id, block), of_block, strict=True))
-        of_blocks.append(sum(of_block))
-    index = 0
-    for part in _shared(listed, of_blocks, tasks):
-        for chunk in packed(part, lambda point: costs[id(point)], worker_of, limits):
-            yield Chunk(index, chunk.points, chunk.seconds)
-            index += 1
-
-
-def evened(
-    chunks: Iterable[Chunk],
-    seconds_of: Seconds,
-    worker_of: WorkerOf,
-    limits: Limits,
-    per_job: int,
-) -> Iterator[Chunk]:
-    """Cut the points of each job anew into `per_job` chunks of about equal time.
-
-    The last job has fewer only where it has fewer blocks.
-    """
-    index = 0
-    left = iter(chunks)
-    while job := [*islice(left, per_job)]:
-        points = chain.from_iterable(chunk.points for chunk in job)
-        even = [*spread(blocks(points), seconds_of, worker_of, limits, per_job)]
-        # of another number the next jobs would begin amid those of this one
-        is_whole = len(job) <= len(even) <= per_job
-        for chunk in even if is_whole else job:
-            yield Chunk(index, chunk.points, chunk.seconds)
-            index += 1
-
-
-def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Block]]:
-    """Cut a list into at most so many runs of about equal cost, none of them empty."""
-    target = sum(costs) / max(parts, 1)
-    found: list[list[Block]] = []
-    begin = 0
-    passed = 0.0
-    for end, cost in enumerate(costs, start=1):
-        passed += cost
-        left = parts - len(found) - 1
-        if end == len(costs) or (left > 0 and passed >= target * (len(found) + 1)):
-            found.append(blocks[begin:end])
-            begin = end
-    return found
-
-
-def arranged(chunk: Chunk) -> Chunk:
-    """Return a chunk with its points in the order in which they are measured."""
-
-    def rank(*what: object) -> str:
-        """Return a random number of a thing, the same each time."""
-        return hashlib.sha256(repr((chunk.order_seed, *what)).encode()).hexdigest()
-
-    def place(point: Point) -> tuple[Any, ...]:
-        visit = point.axes.get(VISIT, 1)
-        network = rank(visit, network_of(point.axes))
-        configuration = rank(visit, _configuration(point))
-        return visit, network, configuration, rank(point.point_id)
-
-    return replace(chunk, points=tuple(sorted(chunk.points, key=place)))
 
 
 def estimate(job: Submit) -> Submit:
