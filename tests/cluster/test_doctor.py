@@ -12,7 +12,7 @@ import pytest
 from hpcsweep.cluster import doctor
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
-from hpcsweep.cluster.slurm.profile_checks import Wants
+from hpcsweep.cluster.slurm.profile_wants import Wants
 from hpcsweep.spec import profile
 
 

@@ -25,8 +25,8 @@ from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
-from hpcsweep.cluster.slurm import profile_checks
-from hpcsweep.cluster.slurm.profile_checks import ProfileFinding, Wants
+from hpcsweep.cluster.slurm import profile_checks, profile_wants
+from hpcsweep.cluster.slurm.profile_wants import ProfileFinding, Wants
 from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 
@@ -274,7 +274,7 @@ def _profile(profile: Profile) -> Iterator[ProfileFinding]:
     if in_job:  # on a node, which need not reach Slurm
         yield from _gpu(profile)
         return
-    yield from logs(profile_checks.options_of(profile))
+    yield from logs(profile_wants.options_of(profile))
     if not slurm.available():
         do = "run doctor on a login node of the cluster"
         yield ProfileFinding("warn", "slurm", "not checked: no sbatch on this machine's PATH", do)

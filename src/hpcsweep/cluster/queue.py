@@ -14,7 +14,14 @@ from pathlib import Path
 
 from hpcsweep import files, messages
 from hpcsweep.cluster import doctor, launcher_to_slurm, logs, slurm
-from hpcsweep.cluster.slurm import CouldNotAsk, bad_nodes, journal, profile_checks, then_job
+from hpcsweep.cluster.slurm import (
+    CouldNotAsk,
+    bad_nodes,
+    journal,
+    profile_checks,
+    profile_wants,
+    then_job,
+)
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
 from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
@@ -138,7 +145,7 @@ def check(profile: Profile, folder: Path, cluster: Cluster | CouldNotAsk | None 
     findings = profile_checks.look(profile, cluster)
     findings += [
         *doctor.paths(profile, in_job=False),
-        *doctor.logs(profile_checks.options_of(profile), folder),
+        *doctor.logs(profile_wants.options_of(profile), folder),
     ]
     for finding in findings:
         if finding.level == "warn":

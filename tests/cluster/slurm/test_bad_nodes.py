@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hpcsweep.cluster.slurm import bad_nodes, profile_checks
+from hpcsweep.cluster.slurm import bad_nodes, profile_wants
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
 from hpcsweep.cluster.slurm.journal import SlurmAnswer
 from hpcsweep.spec import profile
@@ -36,4 +36,4 @@ def test_nodes_are_avoided_beside_those_that_the_profile_excludes(tmp_path, own)
     path = tmp_path / "x.yaml"
     path.write_text(f"gpu: l40\n{own}\n")
     wary = bad_nodes.avoiding(profile.load(path), [BadNode("b", "NODE_FAIL", _ago(1))])
-    assert profile_checks.options_of(wary)["exclude"] == "a,b"
+    assert profile_wants.options_of(wary)["exclude"] == "a,b"

@@ -16,7 +16,8 @@ from hpcsweep import numerals
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, site, whole_nodes
-from hpcsweep.cluster.slurm.profile_checks import Wants, closed_to
+from hpcsweep.cluster.slurm.profile_checks import closed_to
+from hpcsweep.cluster.slurm.profile_wants import Wants
 from hpcsweep.cluster.slurm.site import Cluster, GpuKind, Partition, listed
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.text import count

@@ -34,7 +34,7 @@ import jinja2
 from hpcsweep import environment, files, messages
 from hpcsweep.catalog import LAUNCHERS, gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import journal, profile_checks
+from hpcsweep.cluster.slurm import journal, profile_wants
 from hpcsweep.cluster.slurm.sbatch import NOT_REQUEUED, RESTARTS, Preview
 from hpcsweep.errors import (
     HpcsweepError,
@@ -256,7 +256,7 @@ def _job(profile: Profile, submission: SubmissionDir, tasks: int) -> dict[str, A
             ("--output", output(submission)),
             ("--open-mode", "append"),
             ("--signal", f"B:USR1@{profile.signal_lead}"),
-            *profile_checks.own_options(profile),
+            *profile_wants.own_options(profile),
         ],
         "more": ["--requeue", *profile.sbatch_options],
         "python": interpreter(profile),

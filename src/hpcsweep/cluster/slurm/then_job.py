@@ -58,12 +58,12 @@ def options(
     submission: SubmissionDir, profile: Profile, arrays: Sequence[str], *, whole: bool = False
 ) -> list[str]:
     """Return the options of sbatch for the job after `arrays`; `whole`: with all of a profile."""
-    from hpcsweep.cluster.slurm import job_script, profile_checks  # noqa: PLC0415 - as above
+    from hpcsweep.cluster.slurm import job_script, profile_wants  # noqa: PLC0415 - as above
 
-    wants = profile_checks.options_of(profile)
+    wants = profile_wants.options_of(profile)
     chosen = [f"--{key}={wants[key]}" for key in _KEPT if wants[key]]
     if whole:
-        chosen = profile_checks.arguments(profile)
+        chosen = profile_wants.arguments(profile)
     jobs = [str(slurm.parse_id(array).job) for array in arrays]
     return [
         *chosen,

@@ -171,13 +171,13 @@ def _job_id(printed: str) -> str:
 
 def _parameters(submission: SubmissionDir, profile: Profile, array: Array) -> dict[str, Any]:
     """Return the keys of a profile by submitit's names; submitit leaves out None."""
-    from hpcsweep.cluster.slurm import job_script, profile_checks  # noqa: PLC0415
+    from hpcsweep.cluster.slurm import job_script, profile_wants  # noqa: PLC0415
 
     seconds = profile.time_seconds
     # One task, which starts every supervisor of the job; and srun has not taken sbatch's
     # --cpus-per-task since 22.05.
     srun = ["--nodes=1", "--ntasks=1"]
-    cpus = profile_checks.options_of(profile)["cpus_per_task"]
+    cpus = profile_wants.options_of(profile)["cpus_per_task"]
     if cpus:
         srun.append(f"--cpus-per-task={cpus}")
     more = _more(profile)
