@@ -25,6 +25,9 @@ case "$*" in *then.sbatch*) {words} ;; esac
 exec {sbatch} "$@"
 """
 
+# A connection that broke when sbatch was about to read the answer.
+LOST = "echo 'sbatch: error: Zero Bytes were transmitted or received' >&2; exit 1"
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
@@ -117,7 +120,7 @@ def test_it_is_found_again_where_sbatchs_answer_was_lost(
 ):
     """The next submit looks for it in the queue; no point is sent twice meanwhile."""
     ask = f'{shutil.which("sbatch")} "$@" >/dev/null' if accepted else "true"
-    told = _submit(desk, "touch after", 7, **_site(desk, f"{ask}; echo oh >&2; exit 3"))
+    told = _submit(desk, "touch after", 7, **_site(desk, f"{ask}; {LOST}"))
     assert "the job may be in the queue" in told
     assert [entry.then for entry in _after(desk)] == ["sending"]
     assert "sbatch's answer was lost" in desk.run("status", "s").stdout

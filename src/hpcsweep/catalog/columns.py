@@ -109,7 +109,8 @@ def _axis_columns() -> list[Column]:
     columns = []
     for name, axis in catalog.AXES.items():
         if name not in row_records.NamedAxes.declared:
-            columns.append(Column(name, axis.kind, axis.doc, "axes"))
+            kind = "str" if axis.kind == "any" else axis.kind  # a name, or nothing
+            columns.append(Column(name, kind, axis.doc, "axes"))
     return columns
 
 

@@ -132,11 +132,11 @@ def _of_others(option: str, command: click.Command) -> str:
         filters = "--where" in _options_of(command)
         written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
         return f"{axis} is an axis; {written}"
-    if suggest(option, _options_of(command)):
-        return ""
     for name, other in main.commands.items():
         if option in _options_of(other):
             return f"it belongs to `hpcsweep {name}`"
+    if suggest(option, _options_of(command)):
+        return ""
     if command is settings.config:
         return "to set one, write a line into hpcsweep.toml, such as top = 5"
     return ""

@@ -125,7 +125,7 @@ UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
 
 
 # Words of the connection to slurmctld, of whatever program, after which an answer may be lost.
-CONNECTION: Final = re.compile(
+CONNECTION: Final = (
     r"unable to contact|timed out|connection (?:refused|reset|closed|lost|failure|timed)"
     r"|connection to \S+ closed|lost connection|zero bytes"
     r"|communication shutdown|(?:send|receive) failure|message length|zero length message"
@@ -133,9 +133,8 @@ CONNECTION: Final = re.compile(
     r"|protocol (?:auth|vers)|versions of client and server|stream version"
     r"|authentication (?:error|agent|credential|public key|does)|munge|not responding|retrying"
     r"|slurm_\w*(?:send|recv|receive|msg|conn)|transport endpoint|broken pipe|route to host"
-    r"|network is (?:down|unreachable)|can't find an address|standby mode",
-    re.IGNORECASE,
-)
+    r"|network is (?:down|unreachable)|can't find an address|standby mode"
+)  # a text, in whatever case: `status` loads this and seldom reads it
 
 
 def available() -> bool:

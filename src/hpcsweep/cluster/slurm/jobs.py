@@ -304,7 +304,8 @@ def cancel(job_ids: Iterable[JobId | str]) -> None:
         if reply.code == 0 or (reply.code is not None and errors and not wrong):
             continue
         reason = call.cause("scancel", replace(reply, err="\n".join(wrong)))
-        refused = reply.code is not None and wrong and not call.CONNECTION.search(wrong[-1])
+        broke = wrong and re.search(call.CONNECTION, wrong[-1], re.IGNORECASE)
+        refused = reply.code is not None and wrong and not broke
         raise SchedulerError(f"{reason}; {left}{'' if refused else ', try again later'}")
 
 

@@ -75,31 +75,30 @@ class Unanswered(SchedulerError):
 
 # Characters of Slurm's message: all of its own fit, not what a wrapper prints.
 _LONGEST: Final = 500
-BUSY: Final = re.compile(
+# Texts, not compiled: `status` loads this module and reads none of them.
+BUSY: Final = (
     r"temporarily unable to accept job|Resource temporarily unavailable|job queue full"
     r"|creation temporarily disabled|Unable to create job record, try again"
 )
-_LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
+_LIMIT: Final = r"\b\w*(?:MaxSubmit|GrpSubmit)\w*"
 # It sent nothing: no connection was made.
 _UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"
 # After these words alone a job may be in the queue: the connection broke, or a script of the site
 # in front of sbatch did, perhaps behind its call.
 _SCRIPT_BROKE: Final = r": line \d+: |^Traceback \(most|^(?:Killed|Terminated|Hangup)$"
-_OPEN: Final = re.compile(
-    f"{call.CONNECTION.pattern}|{_SCRIPT_BROKE}", re.IGNORECASE | re.MULTILINE
-)
-_COLOURS: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_OPEN: Final = f"(?im){call.CONNECTION}|{_SCRIPT_BROKE}"
+_COLOURS: Final = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 # In front of what sbatch says itself, whatever a site renamed it to.
-_OWN: Final = re.compile(r"(?:\S*sbatch\S*|\S+: (?:error|fatal)): (?!line \d+: )")
-_WARNING: Final = re.compile(r"(?:\S+: )?warning: ", re.IGNORECASE)
+_OWN: Final = r"(?:\S*sbatch\S*|\S+: (?:error|fatal)): (?!line \d+: )"
+_WARNING: Final = r"(?i)(?:\S+: )?warning: "
 # An answer of slurmctld, or for it; the second form is that of --test-only.
-_ANSWER: Final = re.compile(r"(?:Batch job submission failed|allocation failure): (.*)")
-_PROGRAMS: Final = re.compile(
+_ANSWER: Final = r"(?:Batch job submission failed|allocation failure): (.*)"
+_PROGRAMS: Final = (
     r"(?:\S*sbatch\S*:\s*|(?:\S+: )?(?:error|fatal):\s*|allocation failure: "
     r"|Batch job submission failed: )+"
 )
 # What a message of sbatch is about: an option by its name, or the key of the profile to change.
-_NAMED: Final = re.compile(
+_NAMED: Final = (
     r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)|(?<!\S)[\"'`(]*--([a-z][\w-]*)"
 )
 # How options begin that are other ways to ask for what a key does.
@@ -132,7 +131,7 @@ _SIGNALLED: Final = range(129, 193)
 
 def _about(text: str) -> str:
     """Return the key or option that a text is about; empty for words that name none."""
-    option = _NAMED.search(text)
+    option = re.search(_NAMED, text)
     if option:
         name = (option[1] or option[2] or option[3]).replace("-", "_")
         for family, key in _FAMILIES.items():
@@ -147,7 +146,7 @@ def _about(text: str) -> str:
 
 def _lines(printed: str) -> list[str]:
     """Return the lines that have words or numbers, without colours."""
-    lines = _COLOURS.sub("", printed).splitlines()
+    lines = re.sub(_COLOURS, "", printed).splitlines()
     return [line.strip() for line in lines if re.search(r"\w", line)]
 
 
@@ -157,9 +156,9 @@ def _complaint(printed: str) -> tuple[list[str], str]:
     Those of sbatch up to slurmctld's answer, if there are any: sites greet before and after. Its
     own words are that answer, which is last, or what it found wrong before it asked.
     """
-    lines = [line for line in _lines(printed) if not _WARNING.match(line)]
-    own = [number for number, line in enumerate(lines) if _OWN.match(line)]
-    answers = [number for number, line in enumerate(lines) if _ANSWER.search(line)]
+    lines = [line for line in _lines(printed) if not re.match(_WARNING, line)]
+    own = [number for number, line in enumerate(lines) if re.match(_OWN, line)]
+    answers = [number for number, line in enumerate(lines) if re.search(_ANSWER, line)]
     if answers:
         told = lines[min(own + answers) : answers[-1] + 1]
         return told, told[-1]
@@ -178,9 +177,9 @@ def refusal(errors: str, script: str, code: int | None = 1, *, output: str = "")
         return _open_question(script, what)
     printed = errors if errors.strip() else output
     told, said = _complaint(printed)
-    answers = _ANSWER.findall(printed)
+    answers = re.findall(_ANSWER, printed)
     message = _message(told or _lines(printed))
-    if BUSY.search(said or printed):
+    if re.search(BUSY, said or printed):
         text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {_LATER}"
         return LimitReached(text, "MaxJobCount", maybe_accepted=not answers)  # it was trying
     said = said or "\n".join(told)
@@ -189,14 +188,14 @@ def refusal(errors: str, script: str, code: int | None = 1, *, output: str = "")
     if re.search(_UNHEARD, said):
         return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
     was_ended = code is None or code < 0 or code in _SIGNALLED
-    if not said or _OPEN.search(said) or (was_ended and not answers):
+    if not said or re.search(_OPEN, said) or (was_ended and not answers):
         return _open_question(script, f"sbatch failed, and did not refuse: {message}")
     return _refused(told, script, message)
 
 
 def _refused(told: Sequence[str], script: str, message: str) -> SchedulerError:
     """Return the error for a refusal with these lines: a limit on jobs, or what to change."""
-    limit = _LIMIT.search("\n".join(told))
+    limit = re.search(_LIMIT, "\n".join(told))
     if limit:
         name = limit[0][:_LONGEST]
         text = f"{script}: your limit on jobs in the system is reached ({name}); {_LATER}"
@@ -212,14 +211,14 @@ def _message(lines: Sequence[str]) -> str:
     """Return Slurm's message in one line, without the names of programs."""
     messages = []
     for line in lines:
-        said = _PROGRAMS.sub("", line, count=1).strip()
+        said = re.sub(_PROGRAMS, "", line, count=1).strip()
         if re.search(r"\w", said) and not said.startswith('Try "'):
             messages.append(said)
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
 
 
 # The id alone, as --parsable has it, and the words without --parsable.
-_ID_LINE: Final = re.compile(
+_ID_LINE: Final = (
     r"(?:sbatch: )?Submitted batch job (\d{1,18})\b(?: on cluster (\S+))?.*|(\d{1,18})(?:;(\S+))?"
 )
 
@@ -228,7 +227,7 @@ def job_ids(printed: str) -> list[JobId]:
     """Return the job ids that sbatch printed, each on a line of its own; other numbers are none."""
     found: dict[str, str] = {}
     for line in _lines(printed):
-        match = _ID_LINE.fullmatch(line)
+        match = re.fullmatch(_ID_LINE, line)
         if match:
             job, cluster = match[1] or match[3], match[2] or match[4]
             found[job] = f"{job};{cluster}" if cluster else found.get(job, job)
@@ -274,7 +273,7 @@ def submit(
         if not call.available():
             raise MissingDependency(str(reply))
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
-    if reply.code is None and not BUSY.search(reply.err):
+    if reply.code is None and not re.search(BUSY, reply.err):
         raise _open_question(str(script), f"sbatch gave {call.too_late(timeout)}")
     if reply.code == 0:
         return only_id(reply.out, str(script))
