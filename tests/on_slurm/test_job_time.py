@@ -88,7 +88,8 @@ def limit_of(cluster: Lab, submission: SubmissionDir, what: str = "TimeLimit") -
 
 
 @pytest.mark.no_second_try
-@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+# two minutes each, of which most is a job that waits for its limit
+@pytest.mark.parametrize("launcher", ["sbatch", pytest.param("submitit", marks=pytest.mark.slow)])
 def test_jobs_ask_for_what_rows_tell_and_after_a_cut_for_all(
     cluster: Lab, desk: Desk, launcher: str
 ):

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 # The modules of tests/on_slurm by lane: about the same time for each; what is not named is in the
 # last one, such as time_limit.
 LANES = (
-    ("disasters", "control_of_jobs", "scripts", "mistakes", "options", "job_time"),
+    ("disasters", "control_of_jobs", "scripts", "mistakes", "options"),
     (
         *("submitit", "launching", "badnodes", "talking_to_slurm", "lab"),
         *("every_gpu_of_a_node", "slow_answers", "wckeys"),
     ),
     (
         *("outage", "lost_answers", "discovering", "init", "until_error", "status_of_jobs"),
-        *("each_node", "then"),
+        *("each_node", "then", "job_time"),
     ),
 )
 # Modules that take long begin early, so that no process is alone with one in the end.
