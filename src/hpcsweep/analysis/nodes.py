@@ -68,6 +68,8 @@ def view(data: Dataset, metric: str) -> View | None:
     if not (is_rate or formats.is_time(metric)) or metric not in data.rows:
         return None
     rows = data.rows[cells(data.rows, _NODE, None).notna()]
+    if rows.empty or (rows[_NODE] == rows[_NODE].iloc[0]).all():  # one node, as in most tables
+        return None
     kept = rows[_sound(rows)]
     parts = []
     for gpu, own in kept.groupby("gpu", sort=True):

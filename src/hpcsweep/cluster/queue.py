@@ -23,7 +23,7 @@ from hpcsweep.cluster.slurm import (
     then_job,
 )
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
-from hpcsweep.cluster.slurm.journal import SlurmAnswer
+from hpcsweep.cluster.slurm.journal import Journal, SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
 from hpcsweep.errors import Refused, SchedulerError, UsageError
 from hpcsweep.spec.profile import Profile
@@ -52,7 +52,7 @@ def settle(submissions: Sequence[SubmissionDir]) -> Iterator[str]:
     would not list the array here, nothing changes.
     """
     journals = [journal.read_journal(submission) for submission in submissions]
-    unclear = [sent for sent in journals if sent.uncertain or then_job.lost(sent)]
+    unclear = [sent for sent in journals if _is_unclear(sent)]
     if not unclear:
         return
     client = slurm.this_client()
@@ -81,6 +81,11 @@ def settle(submissions: Sequence[SubmissionDir]) -> Iterator[str]:
             yield f"{what} went in as {max(jobs)}"
         else:
             yield f"{what} count as queued while {sorted(jobs)} are in the queue"
+
+
+def _is_unclear(sent: Journal) -> bool:
+    """Say whether sbatch's answer about an array, or about the job after them, was lost."""
+    return bool(sent.uncertain) or then_job.lost(sent)
 
 
 def fence_off_lost_attempts(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
@@ -217,27 +222,23 @@ def _cancel_here(wanted: Sequence[SubmissionDir]) -> Iterator[str]:
             yield f"{submission.id}: runs on {runner.host}; cancel it there (process {runner.pid})"
 
 
-def _is_unclear(submission: SubmissionDir) -> bool:
-    sent = journal.read_journal(submission)
-    return bool(sent.uncertain) or then_job.lost(sent)
-
-
 def _cancel_in_slurm(wanted: Sequence[SubmissionDir], not_cancelled: list[str]) -> Iterator[str]:
     """Cancel the live tasks with one call, then record them.
 
     scancel gets only ids of jobs that are surely of this submission; `not_cancelled` collects
     messages about the others.
     """
-    if any(map(_is_unclear, wanted)):
+    if any(_is_unclear(journal.read_journal(submission)) for submission in wanted):
         with locks.held(wanted[0].sweep_dir, "hpcsweep cancel"):
             yield from settle(wanted)
-    answer = journal.ask_slurm(wanted)
+    journals = [journal.read_journal(submission) for submission in wanted]
+    answer = journal.ask_journals(journals)
     own_chunks: dict[SubmissionDir, set[int]] = {}
-    after = [*then_job.live_here(map(journal.read_journal, wanted), answer)]
+    after = [*then_job.live_here(journals, answer)]
     # first, because the end of the others starts them
     targets = [sent.open_then for sent in after]
-    for submission in wanted:
-        sent = journal.read_journal(submission)
+    for sent in journals:
+        submission = sent.submission
         others = dict[str, set[int]]()  # live chunks by why they are left alone
         own_chunks[submission] = set()
         for chunk in sent.open_chunks:

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         submission = folders.SweepDir(path.parent.parent).submission(path.name)
         manifest = submission.read_manifest()
         # chunks of other nodes follow those of this one
-        ends = accumulate(manifest.nodes.values() or [manifest.chunks])
+        ends = accumulate(manifest.chunks_of_nodes.values())
         own = range(first, min(first + gpus, *(end for end in ends if end > first)))
         variables = [with_one_gpu(os.environ, place, gpus) for place in range(len(own))]
     except HpcsweepError as error:

@@ -148,6 +148,15 @@ def written(name: str, value: str) -> str:
     return shlex.quote(f"--{name}={value}" if value else f"--{name}")
 
 
+def alternatives(name: str) -> set[str]:
+    """Return an option and those that ask for the same in other ways."""
+    names = {name}
+    for group in _ALTERNATIVES:
+        if name in group:
+            names |= group
+    return names
+
+
 def without(entries: Iterable[str], names: Collection[str]) -> list[str]:
     """Return entries without some options, each other one as it was written if it stood alone."""
     kept = []
@@ -229,12 +238,8 @@ def _value(option: str, text: str) -> str | None:
 
 def taken(environment: Mapping[str, str], set_already: Collection[str]) -> list[Variable]:
     """Return the variables that add to a profile whose options of sbatch are these."""
-    found = []
-    for variable in variables(environment):
-        names = {variable.option}
-        for group in _ALTERNATIVES:
-            if variable.option in group:
-                names |= group
-        if not variable.why_not and names.isdisjoint(set_already):
-            found.append(variable)
-    return found
+    return [
+        variable
+        for variable in variables(environment)
+        if not variable.why_not and alternatives(variable.option).isdisjoint(set_already)
+    ]

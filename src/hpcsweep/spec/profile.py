@@ -37,8 +37,6 @@ from hpcsweep.spec.validation import (
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATHS: Final = ("venv", "python")
-# by key of a profile: the options of sbatch that set the same
-_SETS: Final = {"time": ("time",), "mem": ("mem", "mem-per-cpu", "mem-per-gpu")}
 
 
 def _regex(text: str) -> str:
@@ -244,7 +242,7 @@ def asking_for(profile: Profile, *, time: str | None, mem: str | None) -> Profil
         update["places"][key] = option
     if time is not None:
         update["time_factor"] = None  # what a person asks for is not shortened
-    replaced = {name for key in given for name in _SETS[key]}
+    replaced = {name for key in given for name in directives.alternatives(key)}
     update["sbatch_options"] = directives.without(profile.sbatch_options, replaced)
     asking = profile.model_copy(update=update)
     for keys, text in _mistakes(asking):

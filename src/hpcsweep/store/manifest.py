@@ -99,6 +99,11 @@ class Manifest:
         return str(self.profile_fields.get("wrapper", "none")) != "none"
 
     @property
+    def chunks_of_nodes(self) -> Mapping[str, int]:
+        """Number of chunks by node, in their order; those of any node have an empty name."""
+        return self.nodes or {"": self.chunks}
+
+    @property
     def gpus_per_job(self) -> int:
         """How many of its chunks a job runs side by side."""
         return int(self.profile_fields.get("gpus_per_job", 1))

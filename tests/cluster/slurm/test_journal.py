@@ -373,7 +373,7 @@ def test_what_was_cancelled_and_is_not_listed_is_over(site: Site, state: str) ->
 
 def test_a_gpu_that_was_refused_is_told_while_the_others_of_its_job_measure(site: Site):
     """The job goes on for hours, and tries that GPU again when it is requeued."""
-    site.sent()
+    site.sent(per_task=2)
     site.program("squeue", f"printf '{site.row()}'")
     site.attempt(1.0, "running")
     assert (site.chunk().state, site.chunk().why) == (ChunkState.RUNNING, "")

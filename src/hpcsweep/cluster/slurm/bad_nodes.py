@@ -9,7 +9,6 @@ or a cloud has given its name to another machine. Preemption is not a node's fau
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
@@ -95,7 +94,7 @@ def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
     names = [node.name for node in nodes]
     excluded = ",".join([own, *names] if own else names)
     if "exclude" in options:  # which wins over the key
-        more = [*profile.sbatch_options, shlex.quote(f"--exclude={excluded}")]
+        more = [*profile.sbatch_options, directives.written("exclude", excluded)]
         return profile.model_copy(update={"sbatch_options": more})
     return profile.model_copy(update={"exclude": excluded})
 

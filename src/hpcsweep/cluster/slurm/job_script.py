@@ -139,7 +139,7 @@ def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitO
     answer = slurm.config()
     client = slurm.this_client(answer)
     largest = max_size(answer)
-    of_nodes = manifest.nodes or {"": total}
+    of_nodes = manifest.chunks_of_nodes
     nodes = [*of_nodes]
     ends = [*accumulate(of_nodes.values())]
     tasks = [ceil(chunks / per_task) for chunks in of_nodes.values()]

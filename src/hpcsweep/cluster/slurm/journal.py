@@ -79,7 +79,7 @@ class Journal:
     cancelled_at: dict[int, datetime] = field(default_factory=dict)
     submitted_at: datetime = field(default_factory=_utc)
     sending: range = range(0)  # chunks for which sbatch's answer was lost
-    per_task: int = 1  # of them
+    per_task: int = 1  # chunks that share a task of its arrays
     # these, and those that a damaged line may be about
     uncertain: set[int] = field(default_factory=set)
     origin: slurm.Client = _UNKNOWN_CLIENT  # the cluster that took it, and the user
@@ -174,6 +174,7 @@ def read_journal(submission: SubmissionDir) -> Journal:
                 damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
             case Queued():
                 journal.sending = range(0)
+                journal.per_task = entry.per_task
                 journal.arrays.append(entry.job_id)
                 job = slurm.parse_id(entry.job_id).job
                 tasks = ((job, index // entry.per_task) for index in range(entry.tasks))
@@ -408,7 +409,10 @@ def state_of(  # noqa: PLR0913 - each source of evidence
         return UNCERTAIN if chunk in journal.uncertain else _UNSENT
     verdict = liveness(chunk, journal, answer)
     if chunk in journal.open_chunks and verdict.live:
-        return _live(verdict.job, newest) if verdict.job else _unseen(verdict, newest)
+        shared = journal.per_task > 1
+        return (
+            _live(verdict.job, newest, shared=shared) if verdict.job else _unseen(verdict, newest)
+        )
     return _ended(chunk, journal, verdict.job, newest)
 
 
@@ -444,13 +448,14 @@ def _running_or_pending(newest: ShardPath | None) -> ChunkState:
     return ChunkState.RUNNING if runs else ChunkState.PENDING
 
 
-def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
+def _live(job: slurm.JobState, newest: ShardPath | None, *, shared: bool) -> ChunkStatus:
     state = _state_of(job.state)
     if state is ChunkState.UNKNOWN:
         return ChunkStatus(state, f"Slurm says {job.state.name}")
     if state is ChunkState.RUNNING:
-        record = attempt.read_record(newest)
-        if record and record.state is AttemptState.REFUSED:  # other GPUs of its job measure on
+        # other GPUs of its job may measure on where one was refused
+        record = attempt.read_record(newest) if shared else None
+        if record and record.state is AttemptState.REFUSED:
             return ChunkStatus(state, record.reason)
         return ChunkStatus(state)
     if slurm.is_held(job.reason):
