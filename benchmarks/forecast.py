@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from unittest import mock
 
@@ -215,12 +216,12 @@ def four_gpus(folder: Path, seed: int) -> Iterator[Row]:
 def tables(paths: Iterable[Path], columns: str) -> pd.DataFrame:
     """Return the float32 forward rows of tables, read by a shipped map of their columns."""
     known = tabled.read_columns(columns)
-    rows = [
-        {**row, "unique_key": f"{path.name} {number}"}
-        for path in paths
-        for number, row in enumerate(tabled.read_rows(path, known, "", Counter()))
-        if (row["dtype"], row["direction"]) == ("float32", "forward")
-    ]
+    rows = []
+    for path in paths:
+        every = chain.from_iterable(tabled.read_rows(path, known, "", Counter()))
+        for number, row in enumerate(every):
+            if (row["dtype"], row["direction"]) == ("float32", "forward"):
+                rows.append({**row, "unique_key": f"{path.name} {number}"})
     found = pd.DataFrame(rows).rename(columns={"median_ms": "ms"})
     return physics.prepared(
         found.assign(setting="", model=columns, point_id="all", algorithm="auto")

@@ -10,6 +10,7 @@ import re
 import stat
 import subprocess
 import sys
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -258,10 +259,14 @@ def test_what_is_missing_or_twice_is_told(tmp_path):
     lone = oldtables.layer_rows("VGG16", "fft", "V100", (64,), 2)
     oldtables.write(folder / "VGG16_fft_V100_layers.csv", oldtables.LAYERS, lone)
     _, notes = brought(tmp_path, folder)
-    assert notes[1:4] == (
+    assert notes[1:3] == (
         "1 network more than once; the first counts",
-        "1 row without size or time left out",
         "1 network with times of layers alone",
+    )
+    assert notes[5:8] == (
+        "13 rows read: 11 taken",
+        "left out: 1 row that stands there again",
+        "left out: 1 row without size or time",
     )
 
 
@@ -353,7 +358,7 @@ def test_the_device_stands_in_a_column_or_in_a_name(tmp_path, file, column, give
     path.parent.mkdir(exist_ok=True)
     row = oldtables.layer_rows("ResNet_152", "winograd non-fused", "x", (224,), 1)[0]
     oldtables.write(path, [*oldtables.LAYERS, "device"], [[*row, column]])
-    ((key, _cells),) = predecessor.rows(path, given)
+    ((key, _cells),) = predecessor.rows(path, given, Counter())
     assert key == Key("resnet152", "winograd_nonfused", expected)
 
 
@@ -364,16 +369,25 @@ def test_a_number_is_finite_or_unknown():
     ]  # fmt: skip
 
 
-def test_a_row_that_is_cut_short_names_no_algorithm(tmp_path):
-    """Nor does one whose cell holds lines of the table, after a quote that was lost."""
+def test_a_damaged_row_costs_no_other_and_is_counted(tmp_path):
+    """Cut, with a cell more, or with a quote that was lost."""
+    rows = [
+        ",".join(map(str, row)) for row in oldtables.network_rows("a", "gemm", "V100", SIZES, 1)
+    ]
+    odd = (rows[0][:20], f"7,{rows[0]}", f'"{rows[0]}', 'a,"gemm\nb\nc",1')
     path = tmp_path / "a_V100.csv"
-    for row, shown in (("1", "unknown algorithm ''"), ('"x\n1,2\n3\n",1', "unknown algorithm '1'")):
-        path.write_text(f"batch_size,model,algorithm,input_size,mean\n1,{row}\n")
-        with pytest.raises(UsageError, match=shown):
-            list(predecessor.rows(path))
-    path.write_text('model,algorithm,batch_size,input_size,mean\nx,"a\nb\nc",1,1,1\n')
-    with pytest.raises(UsageError, match="unknown algorithm 'a b c'"):
-        list(predecessor.rows(path))
+    path.write_text("\n".join([",".join(oldtables.NETWORKS), *odd, *rows]))
+    sweep, notes = brought(tmp_path, path, "a")
+    assert len(dataset.read_dataset(sweep).rows) == len(SIZES)
+    assert notes[1:5] == (
+        "9 rows read: 3 taken",
+        "left out: 3 rows with fewer cells than the header",
+        "left out: 1 row with more cells than the header",
+        "left out: 2 rows whose quotes do not match",
+    )
+    path.write_text(path.read_text().replace("power_std_w", "mean", 1))
+    with pytest.raises(UsageError, match=r"a_V100\.csv: has 2 columns 'mean'; rename all but one"):
+        brought(tmp_path, path, "b")
 
 
 @pytest.mark.parametrize("name", ["overall.csv", "layers.csv", "samples.csv", "predicted.csv"])

@@ -1,25 +1,78 @@
-"""Reads CSV tables of other programs, packed or not, in any delimiter, encoding and notation."""
+"""Reads CSV tables of other programs, packed or not, in any delimiter, encoding and notation.
+
+A line is a row: a quote that is open at its end would else swallow the rows below it.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hpcsweep import numerals
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import unpacking
+from hpcsweep.text import count
 
+MANY: Final = "with more cells than the header"
+FEW: Final = "with fewer cells than the header"
+QUOTES: Final = "whose quotes do not match"
 _DELIMITERS: Final = ",;\t"
 _MOST: Final = 4 << 30  # bytes of a table
 _HEADER: Final = 1 << 20  # bytes of its first line
 _NAMED: Final = "sep="  # how a spreadsheet names the delimiter, in a line before the header
 
 
+@dataclass(frozen=True)
+class Table:
+    """An opened table: the names of its columns, and the lines below them."""
+
+    names: list[str]
+    delimiter: str
+    lines: Iterable[str]
+
+    def rows(self, left: Counter[str]) -> Iterator[dict[str, str]]:
+        """Yield the rows that have a cell for each name; `left` counts others, by their reason."""
+        for line in self.lines:
+            if not line.strip():
+                continue
+            cells = self._cells(line)
+            if cells is None:
+                left[QUOTES] += 1
+            elif len(cells) != len(self.names):
+                left[MANY if len(cells) > len(self.names) else FEW] += 1
+            else:
+                yield dict(zip(self.names, cells, strict=True))
+
+    def _cells(self, line: str) -> list[str] | None:
+        if '"' not in line:
+            return line.rstrip("\r\n").split(self.delimiter)
+        try:
+            return next(csv.reader([line], delimiter=self.delimiter, strict=True))
+        except csv.Error:
+            return None
+
+
+def check_once(path: Path, names: Collection[str], asked: Collection[str]) -> None:
+    """Raise `UsageError` where two columns have one name that is asked for."""
+    for name, times in Counter(names).items():
+        if times > 1 and name in asked:
+            raise UsageError(f"{path}: has {times} columns '{name}'; rename all but one")
+
+
+def account(taken: int, left: Mapping[str, int]) -> list[str]:
+    """Return lines that say what became of each row: taken, or left out, with the reason."""
+    every = taken + sum(left.values())
+    why = [f"left out: {count(number, 'row')} {reason}" for reason, number in left.items()]
+    return [f"{count(every, 'row')} read: {taken:,} taken", *why]
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[csv.DictReader[str]]:
+def opened(path: Path) -> Iterator[Table]:
     """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
     with unpacking.opened(path, _MOST) as file:
         try:
@@ -31,30 +84,37 @@ def opened(path: Path) -> Iterator[csv.DictReader[str]]:
                 first = text.readline(_HEADER)
             heads = [(mark, next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS]
             delimiter, names = max(heads, key=lambda head: len(head[1]))
-            yield csv.DictReader(text, names, delimiter=delimiter)
+            yield Table(names, delimiter, text)
         except UnicodeDecodeError as error:
             raise ResultsError(f"{path}: cannot be read ({error}); save it as UTF-8") from error
         except (csv.Error, OSError) as error:
             raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
-def rows(
-    path: Path, numbers: Mapping[str, str], how: str, *, usual: str = "", told: str = ""
+def rows(  # noqa: PLR0913 - what a program and a person say of numbers are apart
+    path: Path,
+    numbers: Mapping[str, str],
+    how: str,
+    left: Counter[str],
+    *,
+    usual: str = "",
+    told: str = "",
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a table; `numbers` are its columns of numbers, each with its fractions.
 
-    Their cells are as Python reads them, empty for what is no number. `usual` and `told` are
-    as in `numerals.notation`, `how` is what to do where nothing tells it.
+    Their cells are as Python reads them, empty for what is no number. `left` is as in `Table`,
+    `usual` and `told` are as in `numerals.notation`, `how` is what to do where nothing tells it.
 
     `UsageError` where nothing does, `ResultsError` where the file cannot be read.
     """
-    with opened(path) as reader:
-        names = [name for name in reader.fieldnames or () if name in numbers]
-        cells = ((row[name] or "", numbers[name]) for row in reader for name in names)
+    with opened(path) as table:
+        names = [name for name in table.names if name in numbers]
+        every = table.rows(Counter())
+        cells = ((row[name], numbers[name]) for row in every for name in names)
         try:
             notation = numerals.notation(cells, usual, told)
         except UsageError as error:
             raise UsageError(f"{path}: {error}; {how}") from None
-    with opened(path) as reader:
-        for row in reader:
-            yield {**row, **{name: notation.plain(row[name] or "") for name in names}}
+    with opened(path) as table:
+        for row in table.rows(left):
+            yield {**row, **{name: notation.plain(row[name]) for name in names}}

@@ -49,14 +49,16 @@ _NUMBERS: Final = {
     **dict.fromkeys((*_CHANNELS, "batch_size", "input_size"), WHOLE),
 }
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
+_ASKED: Final = {"model", "algorithm", "device", "layer", *_NUMBERS, *_SIDES}
 _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}
 _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
 _NO_DEVICE: Final = {"", "cuda", "gpu"}
 _SHOWN: Final = 60  # characters of a name that is not known
 _MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
+_AGAIN: Final = "that stands there again"
+_NO_TIME: Final = "without size or time"
 _NOTES: Final = {
     "twice": ("network", "more than once; the first counts"),
-    "unread": ("row", "without size or time left out"),
     "without": ("network", "with times of layers alone"),
     "shapeless": ("layer row", ("without the layer's shape: no network of torchvision has such a "
                                 "layer (or torch is not installed)")),
@@ -84,7 +86,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     read = _Import(path.resolve().stem)
     with submission.opened(sweep_dir, read.source) as file:
         for table in sorted(tables, key=tables.__getitem__):  # networks first: layers join them
-            every = rows(table, device)
+            every = rows(table, device, read.left)
             if tables[table]:
                 for image, layers in read.passes(every).items():
                     read.write_pass(file, image, [*layers.values()])
@@ -97,6 +99,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     notes = [f"{count(len(tables), 'table')}: {count(len(read.done), 'network')}, {written}"]
     for name, (noun, text) in _NOTES.items():
         notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
+    notes += delimited.account(len(read.networks) + read.counts["layers"], read.left)
     notes += file.notes()
     notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
     if odd:
@@ -115,8 +118,8 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
         sorted(chain(path.rglob("*.csv"), path.rglob("*.csv.gz"))) if path.is_dir() else [path]
     ):
         try:
-            with delimited.opened(file) as reader:
-                columns = set(reader.fieldnames or ())
+            with delimited.opened(file) as table:
+                columns = set(table.names)
         except ResultsError:
             if file == path:
                 raise
@@ -125,6 +128,7 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
         if _OWN in columns:
             raise UsageError(_refused(file))
         if columns >= _OF_LAYERS or columns >= _OF_NETWORKS:
+            delimited.check_once(file, table.names, _ASKED)
             tables[file] = columns >= _OF_LAYERS
     if not tables:
         raise UsageError(
@@ -147,18 +151,20 @@ def _refused(path: Path) -> str:
     )
 
 
-def rows(path: Path, device: str = "") -> Iterator[tuple[Key, Cells]]:
+def rows(path: Path, device: str, left: Counter[str]) -> Iterator[tuple[Key, Cells]]:
     """Yield the rows of a table, each with its key; `device` is for tables that name none.
+
+    `left` counts the rows that are left out, by their reason.
 
     `ResultsError` where it cannot be read, `UsageError` without a device or known algorithm.
     """
     around = (folder.name for folder in path.absolute().parents[:2])
     named = next(filter(None, map(gpus.by_file_name, (path.stem, *around))), device)
     how = "write fractions behind a point, as that program did"
-    for row in delimited.rows(path, _NUMBERS, how, usual="."):
+    for row in delimited.rows(path, _NUMBERS, how, left, usual="."):
         own = (row.get("device") or "").strip().lower()
         gpu = named if own in _NO_DEVICE else own
-        yield _key(path, row["model"] or "", row["algorithm"] or "", gpu), row
+        yield _key(path, row["model"], row["algorithm"], gpu), row
 
 
 @lru_cache(maxsize=4096)
@@ -183,6 +189,7 @@ class _Import:
     batches: dict[tuple[Key, int], int] = field(default_factory=dict)  # the first of each size
     done: set[Image] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)  # of `_NOTES`, and of layers
+    left: Counter[str] = field(default_factory=Counter)  # rows that were left out, by their reason
 
     def add(self, key: Key, row: Cells) -> None:
         """Take the row of a network; of two with the same sizes the first counts."""
@@ -190,11 +197,12 @@ class _Import:
         batch = submission.number(row["batch_size"])
         times = _times(row)
         if not size or not batch or "mean_ms" not in times:
-            self.counts["unread"] += 1
+            self.left[_NO_TIME] += 1
             return
         image = key, int(size), int(batch)
         if image in self.networks:
             self.counts["twice"] += 1
+            self.left[_AGAIN] += 1
             return
         energy = submission.number(row.get("energy_per_inference_j"))
         more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
@@ -216,6 +224,7 @@ class _Import:
                 call = row["layer"], times[row["layer"]]
                 if calls[image].setdefault(call, row) is not row:
                     again.add(image)
+                    self.left[_AGAIN] += 1
         self.counts["twice"] += len(again)
         return calls
 
@@ -229,6 +238,7 @@ class _Import:
         """Write a network with its layers, unless it was."""
         if image in self.done:
             self.counts["twice"] += 1
+            self.left[_AGAIN] += len(layers)
         else:
             self.counts["without"] += image not in self.networks
             self.write(file, image, layers)

@@ -48,6 +48,8 @@ _NEEDED: Final = ("time", *_SIZES)
 _DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
 _DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
+_NO_TIME: Final = "without a time"
+_NO_SHAPE: Final = "without a shape"
 _MOST_CELLS: Final = 20_000_000  # of a Parquet file, in which a billion equal ones take no room
 
 
@@ -124,14 +126,14 @@ def _mapping(doc: Document, wrong: Complaints, key: str) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
 
 
-def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -> Iterator[Row]:
-    """Yield the cells of each convolution with a time; `counts` has what was left out.
+def read_rows(path: Path, columns: Columns, device: str, left: Counter[str]) -> Iterator[list[Row]]:
+    """Yield what each row has times of; `left` counts the rows left out, by their reason.
 
     `UsageError` where a column is not there or nothing tells the device, `ResultsError` where the
     file cannot be read.
     """
     named = device or gpus.by_file_name(path.name) or ""
-    for row in _raw(path, columns):
+    for row in _raw(path, columns, left):
         given = {name: row[column] for name, column in columns.names.items()}
         cells = {name: "" if value is None else str(value) for name, value in given.items()}
         for name, words in columns.words.items():
@@ -141,17 +143,23 @@ def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -
         if not gpu:
             raise UsageError(f"{path}: nothing tells the device; --device does, such as v100")
         shape = _shape(cells)
+        if shape is None:
+            left[_NO_SHAPE] += 1
+            continue
+        times: list[Row] = []
         for direction, column in columns.times.items():
             ms = submission.milliseconds(row[column], _UNITS[columns.unit])
-            if shape is None or not ms:
-                counts["shape" if shape is None else "time"] += 1
-                continue
-            yield {
-                **submission.work_cells(shape), "gpu": _gpu(gpu),
-                "direction": direction or _direction(path, cells),
-                **dict.fromkeys(("mean_ms", "median_ms"), ms),
-                **(_algorithm(cells) if direction in {"", "forward"} else {}),
-            }  # fmt: skip
+            if ms:
+                times.append({
+                    **submission.work_cells(shape), "gpu": _gpu(gpu),
+                    "direction": direction or _direction(path, cells),
+                    **dict.fromkeys(("mean_ms", "median_ms"), ms),
+                    **(_algorithm(cells) if direction in {"", "forward"} else {}),
+                })  # fmt: skip
+        if times:
+            yield times
+        else:
+            left[_NO_TIME] += 1
 
 
 def _direction(path: Path, cells: Mapping[str, str]) -> str:
@@ -162,17 +170,17 @@ def _direction(path: Path, cells: Mapping[str, str]) -> str:
     return given
 
 
-def _raw(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+def _raw(path: Path, columns: Columns, left: Counter[str]) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a file by their columns; numbers as Python reads them."""
     if path.suffix == ".parquet":
         yield from _of_parquet(path, columns)
         return
-    with delimited.opened(path) as reader:
-        _check_columns(path, columns, reader.fieldnames or ())
+    with delimited.opened(path) as opened:
+        _check_columns(path, columns, opened.names)
     sizes = [column for name, column in columns.names.items() if name not in _TEXTS]
     numbers = {**dict.fromkeys(sizes, WHOLE), **dict.fromkeys(columns.times.values(), ANY)}
     how = "`decimal: ','` or `decimal: '.'` in the map does"
-    yield from delimited.rows(path, numbers, how, told=columns.decimal)
+    yield from delimited.rows(path, numbers, how, left, told=columns.decimal)
 
 
 def _of_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
@@ -195,6 +203,7 @@ def _check_columns(path: Path, columns: Columns, have: Collection[str]) -> None:
     needed = (*columns.times.values(), *columns.names.values())
     if lacking := next((name for name in needed if name not in have), None):
         raise UsageError(f"{path}: has no column '{lacking}'{suggest(lacking, have)}")
+    delimited.check_once(path, have, needed)
 
 
 def _shape(cells: Mapping[str, str]) -> ConvShape | None:
@@ -237,21 +246,28 @@ def bring(
     path: Path, sweep_dir: SweepDir, device: str, columns: Columns
 ) -> tuple[str, tuple[str, ...]]:
     """Write the rows of a table as a submission; return its source and what was left out."""
-    counts = Counter[str]()
+    left = Counter[str]()
     used = Counter[str]()
     on = set[str]()
+    taken = 0
 
     def rows() -> Iterator[Row]:
-        for row in read_rows(path, columns, device, counts):
-            used[row.get("algorithm_used", "")] += 1
-            on.add(row["gpu"])
-            yield {"algorithm": AUTO, **row}
+        nonlocal taken
+        for times in read_rows(path, columns, device, left):
+            taken += 1
+            for row in times:
+                used[row.get("algorithm_used", "")] += 1
+                on.add(row["gpu"])
+                yield {"algorithm": AUTO, **row}
+        if not taken:
+            raise ResultsError(f"{path}: {'; '.join(delimited.account(taken, left))}")
 
     written = submission.write_foreign(sweep_dir, path.name, NETWORK, rows())
     told = f"{count(written.calls, 'time')} on {', '.join(sorted(on))}"
-    left = [f"left out: {count(n, 'cell')} without a {what}" for what, n in counts.items()]
+    missing = taken * len(columns.times) - written.calls
+    empty = [f"left out: {count(missing, 'cell')} without a time"] if missing else []
     known = written.calls - used[UNKNOWN] - used[""]
     return path.name, (
-        told, f"algorithm known of {count(known, 'time')}", *left, *written.notes(),
-        f"flagged {FOREIGN}: measured by another program, not here",
+        told, f"algorithm known of {count(known, 'time')}", *delimited.account(taken, left),
+        *empty, *written.notes(), f"flagged {FOREIGN}: measured by another program, not here",
     )  # fmt: skip
