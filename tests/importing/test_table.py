@@ -181,6 +181,57 @@ def test_a_damaged_row_costs_no_other_and_is_counted(tmp_path, odd, reason):
         importer.bring(tmp_path / "results", tmp_path / "t4.csv", **how)
 
 
+@pytest.mark.parametrize(
+    ("cell", "dtype"),
+    [("half", "float16"), ("float", "float32"), ("double", "float64"), ("int8", "int8"),
+     ("FP16", "float16"), ("fp32", "float32"), ("bf16", "bfloat16"), ("bfloat16", "bfloat16"),
+     ("f64", "float64"), ("", "float32"), ("my half", "float16")],
+)  # fmt: skip
+def test_types_are_known_by_their_usual_names(tmp_path, cell, dtype):
+    """A part of such a name is no word of the map."""
+    columns = OWN.replace("  time:", "  dtype: type\n  time:")
+    words = "words: {dtype: {float: float32, half: float16}}"
+    (tmp_path / "map.yaml").write_text(f"{columns}{words}")
+    (tmp_path / "t4.csv").write_text(f"seconds,N,C,K,H,W,R,G,algo,type\n{GOOD},{cell}\n")
+    ((row,), _) = rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    assert row["dtype"] == dtype
+
+
+@pytest.mark.parametrize("filter_", ["3", "3.0", "3x3", "(3, 3)", "[3 3]", "3;3", "3 x 3"])
+@pytest.mark.parametrize("name", ["t4.csv", "t4.tsv"])
+def test_two_sizes_stand_in_one_column(tmp_path, filter_, name):
+    """In any way of writing; a column of one side alone counts before it."""
+    (tmp_path / "map.yaml").write_text(OWN)
+    mark = "\t" if name == "t4.tsv" else ","
+    lines = [["seconds", "N", "C", "K", "H", "W", "R", "G", "algo", "high, of a filter"],
+             ["0.001", "2", "4", "8", "9", "7", filter_, "1", "gemm", "5"]]  # fmt: skip
+    with (tmp_path / name).open("w") as file:
+        csv.writer(file, delimiter=mark).writerows(lines)
+    ((row,), _) = rows_of(tmp_path / name, str(tmp_path / "map.yaml"))
+    assert (row["kernel_h"], row["kernel_w"]) == (3, 3)
+    (tmp_path / "map.yaml").write_text(
+        f"{OWN}".replace("unit", "  kernel_h: high, of a filter\nunit")
+    )
+    ((row,), _) = rows_of(tmp_path / name, str(tmp_path / "map.yaml"))
+    assert (row["kernel_h"], row["kernel_w"]) == (5, 3)
+
+
+def test_a_column_of_times_may_be_of_an_algorithm(tmp_path):
+    """Of a direction, too; what a row lacks is told."""
+    (tmp_path / "map.yaml").write_text(
+        "columns: {time: {gemm: G_ms, backward_data: {Winograd: W_ms}}, batch_size: N,"
+        " in_channels: C, out_channels: K, input_size: H, kernel_size: R}"
+    )
+    (tmp_path / "t4.csv").write_text(
+        "G_ms,W_ms,N,C,K,H,R\n1,2,2,4,8,9,3\n,3,2,4,8,9,3\n,,2,4,8,9,3\n"
+    )
+    rows, left = rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    found = [(row["algorithm_used"], row["direction"], row["median_ms"]) for row in rows]
+    two = [("winograd", "backward_data", ms) for ms in (2, 3)]
+    assert found == [("gemm", "forward", 1), *two]
+    assert left == {"without a time": 1}
+
+
 def test_two_columns_of_one_name_are_refused_where_the_map_asks_for_them(tmp_path):
     """Which of them is meant is not guessed."""
     (tmp_path / "map.yaml").write_text(OWN)

@@ -153,7 +153,7 @@ class ConvShape:
 
     @property
     def itemsize(self) -> int:
-        return {"float64": 8, "float32": 4}.get(self.dtype, 2)
+        return {"float64": 8, "float32": 4, "int8": 1}.get(self.dtype, 2)
 
     @property
     def unique_key(self) -> str:

@@ -15,13 +15,13 @@ from typing import Final
 
 from hpcsweep import numerals
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import unpacking
+from hpcsweep.importing import submission, unpacking
 from hpcsweep.text import count
 
 MANY: Final = "with more cells than the header"
 FEW: Final = "with fewer cells than the header"
 QUOTES: Final = "whose quotes do not match"
-_DELIMITERS: Final = ",;\t"
+_DELIMITERS: Final = ",;\t"  # the last one is that of .tsv
 _MOST: Final = 4 << 30  # bytes of a table
 _HEADER: Final = 1 << 20  # bytes of its first line
 _NAMED: Final = "sep="  # how a spreadsheet names the delimiter, in a line before the header
@@ -83,6 +83,8 @@ def opened(path: Path) -> Iterator[Table]:
             if first.startswith(_NAMED):
                 first = text.readline(_HEADER)
             heads = [(mark, next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS]
+            if ".tsv" in path.suffixes:
+                heads = heads[-1:]
             delimiter, names = max(heads, key=lambda head: len(head[1]))
             yield Table(names, delimiter, text)
         except UnicodeDecodeError as error:
@@ -102,8 +104,9 @@ def rows(  # noqa: PLR0913 - what a program and a person say of numbers are apar
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a table; `numbers` are its columns of numbers, each with its fractions.
 
-    Their cells are as Python reads them, empty for what is no number. `left` is as in `Table`,
-    `usual` and `told` are as in `numerals.notation`, `how` is what to do where nothing tells it.
+    Their cells are as Python reads them, empty for what is no number; two sizes stay (3x3).
+    `left` is as in `Table`, `usual` and `told` are as in `numerals.notation`, `how` is what to do
+    where nothing tells it.
 
     `UsageError` where nothing does, `ResultsError` where the file cannot be read.
     """
@@ -117,4 +120,7 @@ def rows(  # noqa: PLR0913 - what a program and a person say of numbers are apar
             raise UsageError(f"{path}: {error}; {how}") from None
     with opened(path) as table:
         for row in table.rows(left):
-            yield {**row, **{name: notation.plain(row[name]) for name in names}}
+            for name in names:
+                plain = notation.plain(row[name])
+                row[name] = plain or (row[name] if submission.sides(row[name]) else "")
+            yield row

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 HOST_COPIES: Final = "host_copies"
+_TABLES: Final = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
 _OF_LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
 _OF_NETWORKS: Final = {"model", "algorithm", "batch_size", "input_size"}
 _OWN: Final = "point_id"  # a column that the predecessor does not have
@@ -114,9 +115,7 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
     """
     tables = {}
     odd = []
-    for file in (
-        sorted(chain(path.rglob("*.csv"), path.rglob("*.csv.gz"))) if path.is_dir() else [path]
-    ):
+    for file in sorted(chain.from_iterable(map(path.rglob, _TABLES))) if path.is_dir() else [path]:
         try:
             with delimited.opened(file) as table:
                 columns = set(table.names)

@@ -35,6 +35,7 @@ _SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a 
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
 # below the folder of files on their way: what is whole and only has to be moved
 _READY = "ready"
+_BETWEEN: Final = re.compile(r"\s*[x\u00d7*,;\s]\s*")  # the two sizes of a cell
 _OF_SHAPE: Final = (
     "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
     "pad_w", "dilation_h", "dilation_w", "groups", "bias", "dtype", "unique_key", "flops",
@@ -237,6 +238,16 @@ def number(text: object) -> float | None:
     except ValueError:
         return None
     return value if 0 <= value < math.inf else None
+
+
+def sides(text: str) -> tuple[int, int] | None:
+    """Return both sizes that a cell has: 3, 3.0, 3x5, (3, 5) or [3 5]; None for anything else."""
+    parts = _BETWEEN.split(text.strip("()[], "))
+    numbers = [number(part) for part in parts]
+    whole = [int(each) for each in numbers if each is not None and each == int(each)]
+    if len(whole) != len(parts) or len(parts) not in {1, 2}:
+        return None
+    return whole[0], whole[-1]
 
 
 def milliseconds(text: object, unit: float = 1.0) -> float | None:

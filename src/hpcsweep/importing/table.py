@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hpcsweep import extras
 from hpcsweep.catalog import ALGORITHMS, AUTO, gpus
@@ -45,7 +45,14 @@ _KEYS: Final = (
     *_TEXTS, *_SIZES, "groups", *_PAIRS, *(name for pair in _PAIRS.values() for name in pair[:2]),
 )  # fmt: skip
 _NEEDED: Final = ("time", *_SIZES)
-_DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
+_DTYPES: Final = {
+    "float16": "float16", "fp16": "float16", "f16": "float16", "half": "float16",
+    "float32": "float32", "fp32": "float32", "f32": "float32", "float": "float32",
+    "single": "float32",
+    "float64": "float64", "fp64": "float64", "f64": "float64", "double": "float64",
+    "bfloat16": "bfloat16", "bf16": "bfloat16", "bfp16": "bfloat16",
+    "int8": "int8", "i8": "int8",
+}  # fmt: skip
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
 _DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
 _NO_TIME: Final = "without a time"
@@ -53,11 +60,19 @@ _NO_SHAPE: Final = "without a shape"
 _MOST_CELLS: Final = 20_000_000  # of a Parquet file, in which a billion equal ones take no room
 
 
+class TimeColumn(NamedTuple):
+    """A column of times; what is empty is told by another column."""
+
+    name: str
+    direction: str = ""
+    algorithm: str = ""
+
+
 @dataclass(frozen=True)
 class Columns:
     """Which column has what; `words` are values of ours by a part of the table's own."""
 
-    times: Mapping[str, str]  # by direction; by "" where a column says it, or all are forward
+    times: Sequence[TimeColumn]
     names: Mapping[str, str]
     words: Mapping[str, Mapping[str, str]]
     unit: str = "ms"
@@ -69,15 +84,19 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in _MAPS.glob("*.yaml"))
 
 
+def _map_path(name: str) -> Path:
+    if name in shipped():
+        return _MAPS / f"{name}.yaml"
+    path = Path(name)
+    if not path.is_file():
+        known = ", ".join(shipped())
+        raise UsageError(f"--columns {name}: no such file, nor one of the maps {known}")
+    return path
+
+
 def read_columns(name: str) -> Columns:
     """Return a shipped map, or that of a file; `UsageError` says what is wrong with it."""
-    path = _MAPS / f"{name}.yaml"
-    if name not in shipped():
-        path = Path(name)
-        if not path.is_file():
-            known = ", ".join(shipped())
-            raise UsageError(f"--columns {name}: no such file, nor one of the maps {known}")
-    doc = read_document(path, UsageError)
+    doc = read_document(_map_path(name), UsageError)
     wrong = Complaints(doc)
     for key in doc.data.keys() - {*_MAP_KEYS}:
         wrong.add((key,), f"unknown key{suggest(key, _MAP_KEYS)}")
@@ -90,17 +109,32 @@ def read_columns(name: str) -> Columns:
     if decimal not in {"", ".", ","}:
         wrong.add(("decimal",), "needs '.' or ','")
     _check_names(wrong, names)
-    times = names.pop("time", "")
-    times = times if isinstance(times, dict) else {"": times}
-    for key in times.keys() - {"", *DIRECTIONS.values()}:
-        wrong.add(("columns", "time", key), f"needs one of {', '.join(DIRECTIONS.values())}")
-    for key, column in (*(("time", column) for column in times.values()), *names.items()):
-        if not isinstance(column, str):
-            wrong.add(("columns", key), "needs the name of a column")
-        elif key == "time" and (says := _unit_in(column)) not in {None, unit}:
-            wrong.add(("unit",), f"is {unit}, and the name of the column '{column}' says {says}")
+    times = list(_times(wrong, names.pop("time", ""), TimeColumn("")))
+    for time in times:
+        if (says := _unit_in(time.name)) not in {None, unit}:
+            wrong.add(("unit",), f"is {unit}, and the name of the column '{time.name}' says {says}")
+    _check_values(wrong, names, words)
     wrong.tell()
     return Columns(times, names, words, unit, decimal)
+
+
+def _times(wrong: Complaints, value: object, known: TimeColumn) -> Iterator[TimeColumn]:
+    """Yield the columns of times: one, or one for each direction, algorithm, or both."""
+    if isinstance(value, str):
+        yield known._replace(name=value)
+        return
+    if not isinstance(value, dict):
+        wrong.add(("columns", "time"), "needs the name of a column")
+        return
+    for key, column in value.items():
+        named = submission.as_algorithm(str(key))
+        if key in DIRECTIONS.values():
+            yield from _times(wrong, column, known._replace(direction=key))
+        elif named in ALGORITHMS and named != AUTO:
+            yield from _times(wrong, column, known._replace(algorithm=named))
+        else:
+            every = ", ".join((*DIRECTIONS.values(), *(ALGORITHMS.keys() - {AUTO})))
+            wrong.add(("columns", "time", key), f"needs one of {every}")
 
 
 def _unit_in(column: str) -> str | None:
@@ -117,6 +151,15 @@ def _check_names(wrong: Complaints, names: Mapping[str, Any]) -> None:
     for whole, (*pair, missing) in _PAIRS.items():
         if missing is None and whole not in names and not names.keys() >= {*pair}:
             wrong.add(("columns",), f"needs {whole}, or {' and '.join(pair)}")
+
+
+def _check_values(wrong: Complaints, names: Mapping[str, Any], words: Mapping[str, Any]) -> None:
+    for key, column in names.items():
+        if not isinstance(column, str):
+            wrong.add(("columns", key), "needs the name of a column")
+    for key, of_key in words.items():
+        if not isinstance(of_key, dict):
+            wrong.add(("words", key), "needs `part of a cell: value` lines")
 
 
 def _mapping(doc: Document, wrong: Complaints, key: str) -> dict[str, Any]:
@@ -137,8 +180,7 @@ def read_rows(path: Path, columns: Columns, device: str, left: Counter[str]) -> 
         given = {name: row[column] for name, column in columns.names.items()}
         cells = {name: "" if value is None else str(value) for name, value in given.items()}
         for name, words in columns.words.items():
-            own = cells.get(name, "")
-            cells[name] = next((ours for word, ours in words.items() if word in own), own)
+            cells[name] = _translated(name, cells.get(name, ""), words)
         gpu = device or cells.get("gpu") or named
         if not gpu:
             raise UsageError(f"{path}: nothing tells the device; --device does, such as v100")
@@ -147,19 +189,28 @@ def read_rows(path: Path, columns: Columns, device: str, left: Counter[str]) -> 
             left[_NO_SHAPE] += 1
             continue
         times: list[Row] = []
-        for direction, column in columns.times.items():
-            ms = submission.milliseconds(row[column], _UNITS[columns.unit])
+        for time in columns.times:
+            ms = submission.milliseconds(row[time.name], _UNITS[columns.unit])
             if ms:
                 times.append({
                     **submission.work_cells(shape), "gpu": _gpu(gpu),
-                    "direction": direction or _direction(path, cells),
+                    "direction": time.direction or _direction(path, cells),
                     **dict.fromkeys(("mean_ms", "median_ms"), ms),
-                    **(_algorithm(cells) if direction in {"", "forward"} else {}),
+                    **_algorithm(cells, time),
                 })  # fmt: skip
         if times:
             yield times
         else:
             left[_NO_TIME] += 1
+
+
+def _translated(name: str, own: str, words: Mapping[str, str]) -> str:
+    """Return a cell in our words; a part of a type is none: float is in bfloat16, too."""
+    if own in words:
+        return words[own]
+    if name == "dtype" and own.strip().lower() in _DTYPES:
+        return own
+    return next((ours for word, ours in words.items() if str(word) in own), own)
 
 
 def _direction(path: Path, cells: Mapping[str, str]) -> str:
@@ -178,7 +229,10 @@ def _raw(path: Path, columns: Columns, left: Counter[str]) -> Iterator[Mapping[s
     with delimited.opened(path) as opened:
         _check_columns(path, columns, opened.names)
     sizes = [column for name, column in columns.names.items() if name not in _TEXTS]
-    numbers = {**dict.fromkeys(sizes, WHOLE), **dict.fromkeys(columns.times.values(), ANY)}
+    numbers = {
+        **dict.fromkeys(sizes, WHOLE),
+        **dict.fromkeys((time.name for time in columns.times), ANY),
+    }
     how = "`decimal: ','` or `decimal: '.'` in the map does"
     yield from delimited.rows(path, numbers, how, left, told=columns.decimal)
 
@@ -200,7 +254,7 @@ def _of_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_columns(path: Path, columns: Columns, have: Collection[str]) -> None:
-    needed = (*columns.times.values(), *columns.names.values())
+    needed = (*(time.name for time in columns.times), *columns.names.values())
     if lacking := next((name for name in needed if name not in have), None):
         raise UsageError(f"{path}: has no column '{lacking}'{suggest(lacking, have)}")
     delimited.check_once(path, have, needed)
@@ -211,12 +265,12 @@ def _shape(cells: Mapping[str, str]) -> ConvShape | None:
     sizes = {ours: _size(cells.get(name)) for name, ours in _SIZES.items()}
     sizes["groups"] = _size(cells.get("groups", "1"))
     for whole, (down, across, missing) in _PAIRS.items():
-        both = cells.get(whole, "" if missing is None else str(missing))
-        sizes[down] = _size(cells.get(down, both))
-        sizes[across] = _size(cells.get(across, both))
+        both = submission.sides(cells.get(whole) or ("" if missing is None else str(missing)))
+        sizes[down] = _size(cells.get(down)) if cells.get(down) else both and both[0]
+        sizes[across] = _size(cells.get(across)) if cells.get(across) else both and both[1]
     known = {name: size for name, size in sizes.items() if size is not None}
-    dtype = cells.get("dtype") or "float32"
-    if len(known) < len(sizes) or dtype not in _DTYPES:
+    dtype = _DTYPES.get((cells.get("dtype") or "float32").strip().lower())
+    if len(known) < len(sizes) or dtype is None:
         return None
     shape = ConvShape(**known, dtype=dtype)  # type: ignore[arg-type]
     return shape if submission.agrees(shape) else None
@@ -232,8 +286,12 @@ def _gpu(text: str) -> str:
     return (entry.short or gpus.as_value(entry.name)) if entry else gpus.as_value(text)
 
 
-def _algorithm(cells: Mapping[str, str]) -> Row:
-    """Return what ran, as the table says or its kernels tell."""
+def _algorithm(cells: Mapping[str, str], time: TimeColumn) -> Row:
+    """Return what ran, as the table says or its kernels tell: those of the output, of a row."""
+    if time.algorithm:
+        return {"algorithm_used": time.algorithm, "algorithm_evidence": "the table says so"}
+    if time.direction not in {"", "forward"}:
+        return {}
     named = submission.as_algorithm(cells.get("algorithm", ""))
     if named in ALGORITHMS and named != AUTO:
         return {"algorithm_used": named, "algorithm_evidence": "the table says so"}
