@@ -28,15 +28,11 @@ def test_networks_sizes_and_algorithms_are_left_out(found):
     json.dumps(found.to_json())
 
 
-def test_physics_beats_every_baseline_on_a_network_that_was_left_out(found):
+def test_a_network_that_was_left_out_is_nearly_right(found):
     """On a device that follows physics."""
-    errors = dict(found.parts[0]["errors"])
-    own = errors.pop("prediction")
+    (own,) = found.parts[0]["errors"].values()
     assert own["totals"]["median"] < 0.05
     assert own["layers"]["median"] < 0.08
-    for name, theirs in errors.items():
-        assert own["totals"]["median"] < theirs["totals"]["median"], name
-        assert own["layers"]["median"] < theirs["layers"]["median"], name
 
 
 def test_nine_in_ten_times_lie_in_their_interval(found):
@@ -45,12 +41,12 @@ def test_nine_in_ten_times_lie_in_their_interval(found):
         assert 0.85 <= part["interval_holds"]["layers"] <= 0.95
 
 
-def test_the_table_names_the_baselines(found):
+def test_the_table_has_one_row_of_errors_for_each_kind(found):
     """And says what was left out, and how often the interval held."""
     text = found.text()
     assert "left out: a whole network (4 fits)" in text
-    for name in ("prediction", "gradient boosting"):
-        assert text.count(f"\n{name} ") == 3
+    assert text.count("\nprediction ") == 3
+    assert "boosting" not in text
 
 
 def test_a_model_has_not_seen_what_it_predicts():
@@ -76,18 +72,13 @@ def test_an_interval_is_wide_where_nothing_could_be_left_out():
     assert intervals.calibrate(left).total == intervals.UNKNOWN
 
 
-def test_each_kind_has_a_panel_and_each_part_its_error(tmp_path):
-    """Of three kinds in two rows, the last place stays empty."""
-    seen = knownphysics.measured(knownphysics.Device(noise=0.05), sizes=(32, 48, 64, 96))
-    left = [check.leave_out(seen, kind) for kind in ("network", "algorithm", "size")]
-    check.draw(left, tmp_path / "errors.svg")
-    drawn = (tmp_path / "errors.svg").read_text()
-    assert drawn.count(">predicted (ms)<") == 3
-    for text in (">a whole network left out: median error, 90 % interval<", ">narrow: ", ">gemm: "):
-        assert text in drawn
-
-
-def test_nothing_to_draw_is_told(tmp_path):
+def test_nothing_to_write_is_told(tmp_path):
     """One network at one size."""
-    with pytest.raises(UsageError, match=r"errors\.png: nothing to draw"):
-        check.draw([], tmp_path / "errors.png")
+    with pytest.raises(UsageError, match=r"errors\.csv: nothing to write"):
+        check.write([], tmp_path / "errors.csv")
+
+
+def test_no_picture_is_written_as_a_table(tmp_path):
+    """Earlier versions drew one."""
+    with pytest.raises(UsageError, match=r"errors\.png: .* a table, \*\.csv"):
+        check.write([], tmp_path / "errors.png")

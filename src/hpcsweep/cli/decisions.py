@@ -236,9 +236,7 @@ def _limit(text: str) -> tuple[str, float]:
     "leaves out each in turn.",
     default="",
 )
-@option(
-    "--out", "With --check: write a picture, or a row for each left-out point (*.csv).", type=PATH
-)
+@option("--out", "With --check: write a row for each left-out point (CSV).", type=PATH)
 @click.pass_obj
 def predict(  # noqa: PLR0913 - one argument per option
     results: Path,
@@ -258,7 +256,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     \b
     hpcsweep predict more_sizes.yaml
     hpcsweep predict more_sizes.yaml --from resnets,mobilenets
-    hpcsweep predict --check resnets mobilenets --out errors.png
+    hpcsweep predict --check resnets mobilenets
     hpcsweep predict --check theirs --leave gpu=all --out errors.csv
     """
     extras.need("predict", "hpcsweep predict")
@@ -277,18 +275,11 @@ def predict(  # noqa: PLR0913 - one argument per option
 
 
 def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) -> Answer:
-    """Predict what was measured; a picture that cannot be drawn is refused before."""
-    drawn = out is not None and out.suffix != ".csv"
-    if out and drawn:
-        from hpcsweep.analysis import drawing
-
-        extras.need("plot", "--out")
-        drawing.check_picture(out)
     from hpcsweep.forecast import check
 
     errors = check.check(_learnt(results, names), leave)
     if out:
-        (check.draw if drawn else check.write)(errors.left, out)
+        check.write(errors.left, out)
     return Answer(record=errors.to_json, text=errors.text, files=[out])
 
 
