@@ -41,11 +41,11 @@ from hpcsweep.forecast import (
     terms,
     training_data,
 )  # fmt: skip
+from hpcsweep.forecast.next_round import Why
 from hpcsweep.importing import finddb, importer
 from hpcsweep.importing import table as tabled
 from hpcsweep.importing.submission import work_cells
 from hpcsweep.store.collect import collector as collecting
-from hpcsweep.submit.adaptive.next_round import Why
 from hpcsweep.text import aligned
 
 OWN_SHAPES = 40

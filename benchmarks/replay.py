@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcsweep.forecast import groups
+from hpcsweep.forecast import groups, next_round
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
-from hpcsweep.submit.adaptive import next_round
 
 _AXES = ("model", "algorithm", "batch_size", "input_size")
 _PASSES = 20  # of a row

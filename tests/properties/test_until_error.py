@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import sizes
 from hpcsweep.forecast import groups
-from hpcsweep.submit.adaptive.next_round import Why
+from hpcsweep.forecast.next_round import Why
 
 
 @st.composite
@@ -73,7 +73,7 @@ def test_no_target_is_reached_while_points_lie_beyond_those_that_were_tried(run)
 
 @given(runs())
 def test_the_budget_holds_where_points_cost_what_was_expected(run):
-    """What they really cost is watched while they are measured (tests/adaptive)."""
+    """What they really cost is watched while they are measured (tests/forecast)."""
     run.go()
     assert run.spent <= run.budget + 1e-9
 

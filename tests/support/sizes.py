@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpcsweep.forecast import next_round
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
-from hpcsweep.submit.adaptive import next_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hpcsweep.forecast.groups import Group
-    from hpcsweep.submit.adaptive.next_round import NextRound
+    from hpcsweep.forecast.next_round import NextRound
 
 
 def points(

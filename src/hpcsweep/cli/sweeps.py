@@ -92,7 +92,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         for asked in requests:
             _download(asked)
     if target is not None:
-        from hpcsweep.submit.adaptive.until_error import submit_rounds
+        from hpcsweep.forecast.until_error import submit_rounds
 
         if len(requests) > 1:
             raise UsageError("--until-error takes one --cluster: run the command once for each")

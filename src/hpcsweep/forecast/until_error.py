@@ -22,17 +22,16 @@ from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.forecast import Basis, groups, past_rows, unmeasured
+from hpcsweep.forecast import Basis, groups, next_round, past_rows, unmeasured
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.intervals import Widths
+from hpcsweep.forecast.next_round import Judged, NextRound, Why
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
 from hpcsweep.submit import comparison, draft, estimate, steps
-from hpcsweep.submit.adaptive import next_round
-from hpcsweep.submit.adaptive.next_round import Judged, NextRound, Why
 from hpcsweep.submit.request import Request
 from hpcsweep.text import aligned, count
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sizes
-from hpcsweep.forecast import groups, intervals
+from hpcsweep.forecast import groups, intervals, until_error
+from hpcsweep.forecast.next_round import judge
 from hpcsweep.store import rounds
-from hpcsweep.submit.adaptive import until_error
-from hpcsweep.submit.adaptive.next_round import judge
 from paths import SUPPORT
 from waiting import wait_for
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import sizes
-from hpcsweep.forecast import groups, intervals
+from hpcsweep.forecast import groups, intervals, next_round
+from hpcsweep.forecast.next_round import HeldOut, Judged, Why, judge
 from hpcsweep.store.rounds import Round
-from hpcsweep.submit.adaptive import next_round
-from hpcsweep.submit.adaptive.next_round import HeldOut, Judged, Why, judge
 
 HUNDRED = [*range(32, 232, 2)]
 
