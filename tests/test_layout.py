@@ -33,6 +33,7 @@ STORIES = {
     "node/test_kill": "processes of a run are killed at random",
     "submit/test_script_runs": "job scripts run in a shell, without Slurm",
     "test_layout": "this module",
+    "test_guests": "what works where a guest is deleted",
     "test_secondtry": "the second try of what failed (tests/support/secondtry.py)",
     "test_offspring": "what tests start (tests/support/offspring.py)",
     "test_wheel": "the built wheel",

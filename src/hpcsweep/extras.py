@@ -61,8 +61,10 @@ def need(name: str, what: str, other: str = "") -> None:
 
 
 def missing(error: ModuleNotFoundError, what: str) -> MissingDependency | None:
-    """Return what to tell of a module that was not found; None if it belongs to no extra."""
+    """Return what to tell of a module that was not found; None if it is of no extra, nor ours."""
     module = (error.name or "").partition(".")[0]
+    if module == "hpcsweep":
+        return MissingDependency(f"{what}: this installation has no package {error.name}")
     for name, extra in EXTRAS.items():
         if module in extra.packages:
             return MissingDependency(_words(what, extra.packages[module], name))
