@@ -186,8 +186,8 @@ def _once(measured: Measured) -> Measured:
     """Return repeated measurements (other seeds, other sweeps) as one point with median times."""
     points = measured.points
     layers = measured.layers
-    same = points.groupby(list(POINT), dropna=False)
-    first = same["total_ms"].transform(lambda rows: rows.index[0])
+    same = points.assign(place=range(len(points))).groupby(list(POINT), dropna=False)
+    first = pd.Series(points.index[same["place"].transform("min")], points.index)
     if (first == points.index).all():
         return measured
     figures = [name for name in ("total_ms", "energy_j") if name in points]
@@ -208,7 +208,8 @@ def _read(sweep_dir: SweepDir) -> Measured:
     alone = _alone(every, every.pop("layer_timer"))
     foreign = _foreign(inference, every)
     usable = _usable(good, every)
-    unknown = int((~usable & usable.index.isin(every["point_id"])).sum())
+    with_layers = usable.index.isin(every["point_id"].unique())
+    unknown = int((~usable & with_layers).sum())
     points = good[usable]
     layers = every[every["point_id"].isin(points.index)]
     if points.empty and foreign is None:
@@ -301,7 +302,8 @@ def setting(points: pd.DataFrame) -> pd.Series[str]:
         else pd.Series(cell(AXES[name].default), points.index)
         for name in SETTINGS
     ]
-    return pd.concat(cells, axis=1).apply(",".join, axis=1)
+    texts = [",".join(row) for row in zip(*cells, strict=True)]
+    return pd.Series(texts, points.index)
 
 
 def ways(points: pd.DataFrame) -> list[str]:
