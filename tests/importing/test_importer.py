@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -40,3 +41,62 @@ def test_what_cannot_be_imported_is_told(tmp_path, monkeypatch, path, name, word
     with pytest.raises(UsageError, match=words):
         importer.bring(tmp_path / "results", tmp_path / path, name)
     assert not (tmp_path / "results").exists()
+
+
+def _table(path, seconds):
+    """Write a table of one convolution, and the map of its columns beside the results."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"s,N,C,K,H,W,R\n{seconds},2,4,8,9,7,3\n")
+
+
+def _of_map(folder):
+    """Return the map of these columns."""
+    names = "{time: s, batch_size: N, in_channels: C, out_channels: K, in_h: H, in_w: W"
+    (folder / "map.yaml").write_text(f"unit: s\ncolumns: {names}, kernel_size: R}}\n")
+    return "--columns", "map.yaml", "--device", "v100"
+
+
+def test_two_tables_of_one_name_are_not_mixed(tmp_path):
+    """The second is refused, by both paths; the same times from elsewhere are no harm."""
+    desk = Desk(tmp_path)
+    options = _of_map(tmp_path)
+    for folder, seconds in (("a", 0.001), ("b", 0.003), ("copy", 0.001)):
+        _table(tmp_path / folder / "t.csv", seconds)
+    assert desk.run("import", "a/t.csv", *options).returncode == 0
+    before = (tmp_path / "results" / "t" / "layers.csv").read_bytes()
+    refused = desk.run("import", "b/t.csv", *options)
+    assert refused.returncode == 2
+    assert "b/t.csv: t has other times of 1 point of it" in refused.stderr
+    assert "a/t.csv" in refused.stderr
+    assert (tmp_path / "results" / "t" / "layers.csv").read_bytes() == before
+    assert desk.run("import", "copy/t.csv", *options).returncode == 0
+    assert desk.run("import", "b/t.csv", *options, "--as", "other").returncode == 0
+
+
+def test_a_table_that_changed_counts_as_it_is_now(tmp_path):
+    """Its path says that it is the same one."""
+    desk = Desk(tmp_path)
+    options = _of_map(tmp_path)
+    for seconds in (0.001, 0.003):
+        _table(tmp_path / "t.csv", seconds)
+        assert desk.run("import", "t.csv", *options).returncode == 0
+    with (tmp_path / "results" / "t" / "layers.csv").open() as file:
+        assert [row["median_ms"] for row in csv.DictReader(file)] == ["3"]
+
+
+def test_two_folders_of_tables_of_one_name_are_not_mixed(tmp_path):
+    """A folder that grew is the same one."""
+    desk = Desk(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        oldtables.folder(tmp_path / folder / "old", [("VGG16", "gemm", "V100")], (64,), layers=2)
+    (changed,) = (tmp_path / "b" / "old").glob("*layers.csv")
+    changed.write_text(changed.read_text().replace("0", "1"))
+    assert desk.run("import", "a/old").returncode == 0
+    refused = desk.run("import", "b/old")
+    assert refused.returncode == 2
+    assert "from another file of that name" in refused.stderr
+    (tmp_path / "a" / "old" / "more_overall.csv").write_text(
+        (tmp_path / "a" / "old" / "combined_overall.csv").read_text().replace("gemm", "fft")
+    )
+    assert desk.run("import", "a/old").returncode == 0

@@ -169,7 +169,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
     counts = Counts()
-    written = submission.write_foreign(sweep_dir, path.name, NETWORK, _rows(path, gpu, counts))
+    written = submission.write_foreign(sweep_dir, path, NETWORK, _rows(path, gpu, counts))
     told = f"{count(written.calls, 'time')} on {gpu}"
     return path.name, (
         f"{told}, the best of a few short runs, in place of a median",

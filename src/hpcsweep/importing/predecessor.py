@@ -85,7 +85,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     """Write the tables at a path as a submission; return their source and what was left out."""
     tables, odd = find(path)
     read = _Import(path.resolve().stem)
-    with submission.opened(sweep_dir, read.source) as file:
+    with submission.opened(sweep_dir, read.source, path, tables) as file:
         for table in sorted(tables, key=tables.__getitem__):  # networks first: layers join them
             every = rows(table, device, read.left)
             if tables[table]:

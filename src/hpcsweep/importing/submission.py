@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import os
@@ -9,13 +10,13 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import catalog
+from hpcsweep import catalog, files
 from hpcsweep.catalog import limits
 from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.catalog.record import row_of
@@ -110,8 +111,13 @@ class ImportedRows:
 
 
 @contextmanager
-def opened(sweep_dir: SweepDir, source: str) -> Iterator[ImportedRows]:
-    """Make a submission, which is there when all its rows are. `ResultsError`: no row."""
+def opened(
+    sweep_dir: SweepDir, source: str, path: Path, read: Collection[Path] = ()
+) -> Iterator[ImportedRows]:
+    """Make a submission of a file, or of those `read` in a folder; it is there when all rows are.
+
+    `ResultsError`: no row. `UsageError`: another file of that name has measured the same points.
+    """
     with arriving(sweep_dir) as ready:
         submission = folders.new_submission(ready, IMPORT)
         while submission.id in sweep_dir.ages():
@@ -122,15 +128,48 @@ def opened(sweep_dir: SweepDir, source: str) -> Iterator[ImportedRows]:
             yield rows
         if not rows.points:
             raise ResultsError(f"{source}: no row with a time")
+        whole = str(path.absolute())
+        digest = _digest(read or [path])
+        _refuse_another(sweep_dir, whole, digest, rows.points)
         chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
         record = Manifest(
             id=submission.id, sweep=sweep_dir.name, workload="inference", profile=IMPORT,
-            launcher="local", source=source, round=sweep_dir.next_round(), chunks=1,
+            launcher="local", source=source, source_path=whole, source_sha256=digest,
+            round=sweep_dir.next_round(), chunks=1,
             points=len(rows.points),
             created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         )  # fmt: skip
         submission.write_manifest(record)
         arrive(submission, sweep_dir)
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    """Return the checksum of what files hold, in any order."""
+    every = sorted(files.sha256(path) for path in paths)
+    return every[0] if len(every) == 1 else hashlib.sha256("".join(every).encode()).hexdigest()
+
+
+def _refuse_another(sweep_dir: SweepDir, path: str, digest: str, points: Sequence[Point]) -> None:
+    """Raise `UsageError` where points came from a file elsewhere that holds something else.
+
+    A point knows the name of its file, not what it held: two tables of one name would be mixed. The
+    file at the same path may have changed: its newer times count. Earlier versions of hpcsweep
+    recorded no path, so nothing is known of what they imported.
+    """
+    ids = {point.point_id for point in points}
+    for submission in sweep_dir.submissions():
+        record = submission.manifest_or_none()
+        if record is None or not record.source_sha256:
+            continue
+        if record.source_path == path or record.source_sha256 == digest:
+            continue
+        theirs = {name for _, names in chunk_file.read_ids(submission.chunks) for name in names}
+        if theirs & ids:
+            raise UsageError(
+                f"{path}: {sweep_dir.name} has other times of {count(len(theirs & ids), 'point')} "
+                f"of it, from another file of that name ({record.source_path}); --as imports it "
+                "under another name"
+            )
 
 
 @contextmanager
@@ -203,9 +242,9 @@ def point(source: str, axes: Row, part: str = "") -> Point:
 
 
 def write_foreign(
-    sweep_dir: SweepDir, source: str, network: str, rows: Iterable[Row]
+    sweep_dir: SweepDir, path: Path, network: str, rows: Iterable[Row]
 ) -> ImportedRows:
-    """Write convolutions that another program measured; return what was written.
+    """Write convolutions of a file that another program measured; return what was written.
 
     A point has those of one GPU, algorithm, batch size, type and layout.
     """
@@ -215,11 +254,11 @@ def write_foreign(
         call = {**row, **row_of(LayerCells(call_index=len(of_point)))}
         call.pop("memory_format", None)  # of the point: layer rows have no such column
         of_point.append(call)
-    with opened(sweep_dir, source) as file:
+    with opened(sweep_dir, path.name, path) as file:
         for values, layers in points.items():
             known = {name: value for name, value in zip(_OF_POINT, values, strict=True) if value}
             axes = {"model": network, "input_size": None, **known}
-            file.commit_calls(source, axes, {}, layers)
+            file.commit_calls(path.name, axes, {}, layers)
     return file
 
 

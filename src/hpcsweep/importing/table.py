@@ -320,7 +320,7 @@ def bring(
         if not taken:
             raise ResultsError(f"{path}: {'; '.join(delimited.account(taken, left))}")
 
-    written = submission.write_foreign(sweep_dir, path.name, NETWORK, rows())
+    written = submission.write_foreign(sweep_dir, path, NETWORK, rows())
     told = f"{count(written.calls, 'time')} on {', '.join(sorted(on))}"
     missing = taken * len(columns.times) - written.calls
     empty = [f"left out: {count(missing, 'cell')} without a time"] if missing else []

@@ -106,7 +106,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     for call in calls:
         rows = by_step[bisect_right(steps, call.start)]
         rows.append(_row(call, len(rows), outputs))
-    with submission.opened(sweep_dir, path.name) as file:
+    with submission.opened(sweep_dir, path.name, path) as file:
         for visit, step in enumerate(sorted(by_step), 1):
             axes = {
                 "model": sweep_dir.name, "algorithm": AUTO, "gpu": gpu, "input_size": None,

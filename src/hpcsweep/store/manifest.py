@@ -82,6 +82,8 @@ class Manifest:
     templates: tuple[str, ...] = ()  # of the job script; the user's own, not those shipped
     run: RunSettings = field(default_factory=RunSettings)
     source: str = ""  # where its rows were imported from; empty: submitted here
+    source_path: str = ""  # of another program's file
+    source_sha256: str = ""  # of what that file held
     profile_fields: dict[str, Any] = field(default_factory=dict)  # keys that `run` does not hold
     nodes: dict[str, int] = field(default_factory=dict)  # chunks by node, in order; empty: any
     chunks: int = 0
