@@ -53,8 +53,6 @@ ASKED_SHAPES = 3_000
 Floats = NDArray[np.float64]
 Row = tuple[str, ...]
 SETTINGS = {"sizes": 1}
-
-
 ROWS = 50_000  # that boosting learns from
 
 

@@ -75,6 +75,13 @@ def test_check_prints_the_errors_of_what_was_left_out(layered_desk):
     assert [part["left_out"] for part in record["checks"]] == ["algorithm"]
 
 
+def test_a_picture_of_a_check_is_refused_before_it_learns(tmp_path):
+    """Before it even looks for the sweep."""
+    told = Desk(tmp_path).run("predict", "--check", "nowhere", "--out", "errors.png")
+    assert told.returncode == 2
+    assert "errors.png: what is left out is written as a table" in told.stderr
+
+
 def test_without_scikit_learn_the_extra_is_named(layered_desk, monkeypatch):
     """It is optional."""
     monkeypatch.setitem(sys.modules, "sklearn", None)

@@ -73,6 +73,22 @@ def test_two_tables_of_one_name_are_not_mixed(tmp_path):
     assert desk.run("import", "b/t.csv", *options, "--as", "other").returncode == 0
 
 
+def test_a_table_that_another_machine_imported_is_known_without_its_path(tmp_path):
+    """Its checksum travels with the results, the path there does not."""
+    there = Desk(tmp_path / "there")
+    here = Desk(tmp_path / "here")
+    for desk, seconds in ((there, 0.001), (here, 0.003)):
+        _table(desk.folder / "t.csv", seconds)
+    options = _of_map(there.folder)
+    assert there.run("import", "t.csv", *options).returncode == 0
+    assert here.run("import", str(there.folder / "results/t")).returncode == 0
+    (record,) = (here.folder / "results/t/submissions").glob("*/manifest.json")
+    assert str(there.folder) not in record.read_text()
+    refused = here.run("import", "t.csv", *_of_map(here.folder))
+    assert refused.returncode == 2
+    assert "(on another machine)" in refused.stderr
+
+
 def test_a_table_that_changed_counts_as_it_is_now(tmp_path):
     """Its path says that it is the same one."""
     desk = Desk(tmp_path)

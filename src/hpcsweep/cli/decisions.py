@@ -277,6 +277,8 @@ def predict(  # noqa: PLR0913 - one argument per option
 def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) -> Answer:
     from hpcsweep.forecast import check
 
+    if out:
+        check.refuse_picture(out)  # before the fits, which take minutes
     errors = check.check(_learnt(results, names), leave)
     if out:
         check.write(errors.left, out)

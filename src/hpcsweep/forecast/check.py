@@ -251,10 +251,15 @@ def _percent(share: float | None) -> str:
     return f"{100 * share:.1f} %" if share < 10 else f"{share:,.0f} x"
 
 
-def write(parts: Sequence[LeftOut], path: Path) -> None:
-    """Write a row for each point that was left out, or each convolution that others measured."""
+def refuse_picture(path: Path) -> None:
+    """Raise `UsageError` for a file that is no table: earlier versions drew a picture there."""
     if path.suffix != ".csv":
         raise UsageError(f"{path}: what is left out is written as a table, *.csv")
+
+
+def write(parts: Sequence[LeftOut], path: Path) -> None:
+    """Write a row for each point that was left out, or each convolution that others measured."""
+    refuse_picture(path)
     tables = []
     for left in parts:
         rows = left.points if len(left.points) else left.calls

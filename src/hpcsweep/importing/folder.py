@@ -214,7 +214,7 @@ def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest
     fields = {**manifest.masked(record.profile_fields), "path": ""}
     return replace(
         record, id=name, source=source, round=number, launcher=LOCAL, profile_fields=fields,
-        spec="", templates=(), run=replace(record.run, search_path=()),
+        spec="", source_path="", templates=(), run=replace(record.run, search_path=()),
     )  # fmt: skip
 
 

@@ -115,7 +115,10 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
     """
     tables = {}
     odd = []
-    for file in sorted(chain.from_iterable(map(path.rglob, _TABLES))) if path.is_dir() else [path]:
+    files = [path]
+    if path.is_dir():
+        files = sorted(chain.from_iterable(path.rglob(pattern) for pattern in _TABLES))
+    for file in files:
         try:
             with delimited.opened(file) as table:
                 columns = set(table.names)
@@ -301,9 +304,9 @@ def _stated(row: Cells) -> Row:
     """Return the cells of a shape as far as a row states them; a size is 3, (3, 3) or 3x3."""
     stated: Row = {name: row[name] for name in _CHANNELS if row.get(name)}
     for column, name in _SIDES.items():
-        if sides := re.findall(r"\d+", row.get(column) or ""):
-            down = sides[0]
-            across = sides[-1]
+        both = submission.sides(row.get(column) or "")
+        if both is not None:
+            down, across = map(str, both)
             stated |= {f"{name}_h": down, f"{name}_w": across}
             stated[column] = submission.pair(down, across)
     return stated

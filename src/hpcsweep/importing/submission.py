@@ -128,17 +128,16 @@ def opened(
             yield rows
         if not rows.points:
             raise ResultsError(f"{source}: no row with a time")
-        whole = str(path.absolute())
-        digest = _digest(read or [path])
-        _refuse_another(sweep_dir, whole, digest, rows.points)
         chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
         record = Manifest(
             id=submission.id, sweep=sweep_dir.name, workload="inference", profile=IMPORT,
-            launcher="local", source=source, source_path=whole, source_sha256=digest,
+            launcher="local", source=source, source_path=str(path.absolute()),
+            source_sha256=_digest(read or [path]),
             round=sweep_dir.next_round(), chunks=1,
             points=len(rows.points),
             created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         )  # fmt: skip
+        _refuse_another(sweep_dir, record, rows.points)
         submission.write_manifest(record)
         arrive(submission, sweep_dir)
 
@@ -149,26 +148,31 @@ def _digest(paths: Iterable[Path]) -> str:
     return every[0] if len(every) == 1 else hashlib.sha256("".join(every).encode()).hexdigest()
 
 
-def _refuse_another(sweep_dir: SweepDir, path: str, digest: str, points: Sequence[Point]) -> None:
+def _refuse_another(sweep_dir: SweepDir, new: Manifest, points: Sequence[Point]) -> None:
     """Raise `UsageError` where points came from a file elsewhere that holds something else.
 
     A point knows the name of its file, not what it held: two tables of one name would be mixed. The
     file at the same path may have changed: its newer times count. Earlier versions of hpcsweep
-    recorded no path, so nothing is known of what they imported.
+    recorded no checksum, so nothing is known of what they imported.
     """
     ids = {point.point_id for point in points}
     for submission in sweep_dir.submissions():
         record = submission.manifest_or_none()
-        if record is None or not record.source_sha256:
+        # a point of another source has another id
+        if record is None or record.source != new.source:
             continue
-        if record.source_path == path or record.source_sha256 == digest:
+        if record.source_path == new.source_path:
+            continue
+        if record.source_sha256 in {"", new.source_sha256}:
             continue
         theirs = {name for _, names in chunk_file.read_ids(submission.chunks) for name in names}
-        if theirs & ids:
+        mixed = len(theirs & ids)
+        if mixed:
+            elsewhere = record.source_path or "on another machine"
             raise UsageError(
-                f"{path}: {sweep_dir.name} has other times of {count(len(theirs & ids), 'point')} "
-                f"of it, from another file of that name ({record.source_path}); --as imports it "
-                "under another name"
+                f"{new.source_path}: {sweep_dir.name} has other times of {count(mixed, 'point')} "
+                f"of it, from another file of that name ({elsewhere}); --as imports it under "
+                "another name"
             )
 
 

@@ -266,8 +266,12 @@ def _shape(cells: Mapping[str, str]) -> ConvShape | None:
     sizes["groups"] = _size(cells.get("groups", "1"))
     for whole, (down, across, missing) in _PAIRS.items():
         both = submission.sides(cells.get(whole) or ("" if missing is None else str(missing)))
-        sizes[down] = _size(cells.get(down)) if cells.get(down) else both and both[0]
-        sizes[across] = _size(cells.get(across)) if cells.get(across) else both and both[1]
+        for side, name in enumerate((down, across)):
+            own = cells.get(name)
+            if own:
+                sizes[name] = _size(own)
+            else:
+                sizes[name] = both[side] if both else None
     known = {name: size for name, size in sizes.items() if size is not None}
     dtype = _DTYPES.get((cells.get("dtype") or "float32").strip().lower())
     if len(known) < len(sizes) or dtype is None:
