@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from unittest import mock
 
@@ -264,8 +263,7 @@ def tables(paths: Iterable[Path], columns: str) -> pd.DataFrame:
     known = tabled.read_columns(columns)
     rows = []
     for path in paths:
-        every = chain.from_iterable(tabled.read_rows(path, known, "", Counter()))
-        for number, row in enumerate(every):
+        for number, row in enumerate(tabled.read_rows(path, known, "", Counter())):
             if (row["dtype"], row["direction"]) == ("float32", "forward"):
                 rows.append({**row, "unique_key": f"{path.name} {number}"})
     found = pd.DataFrame(rows).rename(columns={"median_ms": "ms"})

@@ -55,6 +55,7 @@ _DTYPES: Final = {
 }  # fmt: skip
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
 _DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
+TAKEN: Final = "taken"
 _NO_TIME: Final = "without a time"
 _NO_SHAPE: Final = "without a shape"
 _MOST_CELLS: Final = 20_000_000  # of a Parquet file, in which a billion equal ones take no room
@@ -169,14 +170,16 @@ def _mapping(doc: Document, wrong: Complaints, key: str) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
 
 
-def read_rows(path: Path, columns: Columns, device: str, left: Counter[str]) -> Iterator[list[Row]]:
-    """Yield what each row has times of; `left` counts the rows left out, by their reason.
+def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -> Iterator[Row]:
+    """Yield the cells of each time of a convolution; a row of the table may have several times.
+
+    `counts` has the rows of the table: those `TAKEN`, and those left out by their reason.
 
     `UsageError` where a column is not there or nothing tells the device, `ResultsError` where the
     file cannot be read.
     """
     named = device or gpus.by_file_name(path.name) or ""
-    for row in _raw(path, columns, left):
+    for row in _raw(path, columns, counts):
         given = {name: row[column] for name, column in columns.names.items()}
         cells = {name: "" if value is None else str(value) for name, value in given.items()}
         for name, words in columns.words.items():
@@ -186,22 +189,20 @@ def read_rows(path: Path, columns: Columns, device: str, left: Counter[str]) -> 
             raise UsageError(f"{path}: nothing tells the device; --device does, such as v100")
         shape = _shape(cells)
         if shape is None:
-            left[_NO_SHAPE] += 1
+            counts[_NO_SHAPE] += 1
             continue
-        times: list[Row] = []
+        has_time = False
         for time in columns.times:
             ms = submission.milliseconds(row[time.name], _UNITS[columns.unit])
             if ms:
-                times.append({
+                has_time = True
+                yield {
                     **submission.work_cells(shape), "gpu": _gpu(gpu),
                     "direction": time.direction or _direction(path, cells),
                     **dict.fromkeys(("mean_ms", "median_ms"), ms),
                     **_algorithm(cells, time),
-                })  # fmt: skip
-        if times:
-            yield times
-        else:
-            left[_NO_TIME] += 1
+                }  # fmt: skip
+        counts[TAKEN if has_time else _NO_TIME] += 1
 
 
 def _translated(name: str, own: str, words: Mapping[str, str]) -> str:
@@ -308,28 +309,25 @@ def bring(
     path: Path, sweep_dir: SweepDir, device: str, columns: Columns
 ) -> tuple[str, tuple[str, ...]]:
     """Write the rows of a table as a submission; return its source and what was left out."""
-    left = Counter[str]()
+    counts = Counter[str]()
     used = Counter[str]()
     on = set[str]()
-    taken = 0
 
     def rows() -> Iterator[Row]:
-        nonlocal taken
-        for times in read_rows(path, columns, device, left):
-            taken += 1
-            for row in times:
-                used[row.get("algorithm_used", "")] += 1
-                on.add(row["gpu"])
-                yield {"algorithm": AUTO, **row}
-        if not taken:
-            raise ResultsError(f"{path}: {'; '.join(delimited.account(taken, left))}")
+        for row in read_rows(path, columns, device, counts):
+            used[row.get("algorithm_used", "")] += 1
+            on.add(row["gpu"])
+            yield {"algorithm": AUTO, **row}
+        if not counts[TAKEN]:
+            raise ResultsError(f"{path}: {'; '.join(delimited.account(0, counts))}")
 
     written = submission.write_foreign(sweep_dir, path, NETWORK, rows())
     told = f"{count(written.calls, 'time')} on {', '.join(sorted(on))}"
+    taken = counts.pop(TAKEN)
     missing = taken * len(columns.times) - written.calls
     empty = [f"left out: {count(missing, 'cell')} without a time"] if missing else []
     known = written.calls - used[UNKNOWN] - used[""]
     return path.name, (
-        told, f"algorithm known of {count(known, 'time')}", *delimited.account(taken, left),
+        told, f"algorithm known of {count(known, 'time')}", *delimited.account(taken, counts),
         *empty, *written.notes(), f"flagged {FOREIGN}: measured by another program, not here",
     )  # fmt: skip
