@@ -60,7 +60,7 @@ def test_the_json_of_a_roofline_is_pure_and_holds_pieces_sums_and_total(desk, st
         (("missing.csv", "--gpu", "l40"), "missing.csv: No such file"),
         (("k.csv", "k.csv", "--gpu", "l40"), "give one export"),
         (("x.ncu-rep",), "ncu --import x.ncu-rep --csv"),
-        (("other.csv",), "this is no ncu export"),
+        (("other.csv",), "other.csv: no export of a known profiler; these are read: ncu --csv"),
         (("nosweep",), "no results of a sweep 'nosweep'"),
     ],
 )

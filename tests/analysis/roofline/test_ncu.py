@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import ncufiles
-from hpcsweep.analysis.roofline import ncu
+from hpcsweep.analysis.roofline import exports, ncu
 from hpcsweep.analysis.roofline.roofs import units_of
 from hpcsweep.errors import UsageError
 from ncufiles import DRAM, OPS, TIME, Launch
@@ -23,7 +23,7 @@ TENSOR_NAME = "ampere_sgemm_tf32_s1688gemm_128x128"
 def read_one(path, **changes):
     """Return the operations by unit of an export of one launch."""
     launch = Launch(0, changes.pop("kernel", "k"), **changes)
-    work = ncu.read_ncu(ncufiles.write_wide(path / "k.csv", [launch])).work
+    work = exports.read([ncufiles.write_wide(path / "k.csv", [launch])]).work
     assert len(work) == 1
     return {unit: work[unit][0] for unit in units_of(work)}
 
@@ -31,7 +31,7 @@ def read_one(path, **changes):
 def test_a_step_of_98_launches_has_98_rows_and_its_flops_add_up(tmp_path):
     """Launches are joined by ID: 34 kernels repeat, and none is joined with another."""
     launches = ncufiles.step()
-    work = ncu.read_ncu(ncufiles.write_wide(tmp_path / "step.csv", launches)).work
+    work = exports.read([ncufiles.write_wide(tmp_path / "step.csv", launches)]).work
     assert work["id"].astype(int).tolist() == list(range(98))
     assert work["name"].nunique() == 34
     assert work[units_of(work)].to_numpy().sum() == ncufiles.flops(launches)
@@ -73,14 +73,14 @@ def test_tensor_instructions_count_512_on_volta_and_are_refused_later(tmp_path):
     launch = Launch(0, "volta_h884gemm", counts={"sm__inst_executed_pipe_tensor.sum": 10})
     path = ncufiles.write_wide(tmp_path / "k.csv", [launch])
     with pytest.raises(UsageError, match="differs by chip"):
-        ncu.read_ncu(path)
+        exports.read([path])
     path.write_text(path.read_text().replace('"8.0"', '"7.0"'))
-    assert ncu.read_ncu(path).work["fp16 tensor"].tolist() == [5120]
+    assert exports.read([path]).work["fp16 tensor"].tolist() == [5120]
 
 
 def test_families_that_were_not_collected_are_named(tmp_path):
     """The reader has to know what the FLOPs leave out."""
-    export = ncu.read_ncu(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")]))
+    export = exports.read([ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")])])
     assert export.notes == ("not in this export, so not counted: FP64, FP16, tensor cores",)
 
 
@@ -90,7 +90,7 @@ def test_an_export_without_a_needed_metric_names_it_and_the_command(tmp_path, na
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k"), Launch(1, "k")])
     path.write_text(path.read_text().replace(name, "some__other.metric"))
     with pytest.raises(UsageError) as told:
-        ncu.read_ncu(path)
+        exports.read([path])
     assert name in str(told.value)
     assert "ncu --csv --page raw --metrics" in str(told.value)
     assert "\n" not in str(told.value)
@@ -102,14 +102,16 @@ def test_read_and_written_bytes_are_as_good_as_their_sum(tmp_path):
         "dram__bytes_write.sum": 11})])  # fmt: skip
     text = path.read_text().replace(DRAM, "dram__bytes_read.sum")
     path.write_text(text.replace('"inst"\n', '"byte"\n'))
-    assert ncu.read_ncu(path).work["bytes"].tolist() == [111]
+    assert exports.read([path]).work["bytes"].tolist() == [111]
 
 
 def test_what_to_collect_is_what_is_read(tmp_path):
     """An export of exactly the listed metrics is complete, but for the tensor cores."""
     names = [name for name in ncu.metrics() if name not in {TIME, DRAM}]
     counts = {name: 0 for name in names if "_f" not in name}
-    export = ncu.read_ncu(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", counts=counts)]))
+    export = exports.read(
+        [ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", counts=counts)])]
+    )
     assert export.notes == ("not in this export, so not counted: tensor cores",)
     assert len(names) == 9
 
@@ -140,7 +142,7 @@ def test_no_cut_gives_a_wrong_number(tmp_path):
     for length in range(0, len(whole), 17):
         path.write_bytes(whole[:length])
         with contextlib.suppress(UsageError):
-            work = ncu.read_ncu(path).work
+            work = exports.read([path]).work
             total = work[units_of(work)].sum(axis=1)
             for piece, flops in zip(work.itertuples(), total, strict=True):
                 found = (flops, piece.bytes, piece.seconds)
@@ -150,9 +152,9 @@ def test_no_cut_gives_a_wrong_number(tmp_path):
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
-        ({'"Kernel Name"': '"Something"'}, "no line begins"),
-        ({'"ID"': '"Something"'}, "no line begins"),
-        ({'"Kernel Name"': '"My Kernel Name"'}, "no column"),
+        ({'"Kernel Name"': '"Something"'}, "no export of a known profiler"),
+        ({'"ID"': '"Something"'}, "no export of a known profiler"),
+        ({'"Kernel Name"': '"My Kernel Name"'}, "no export of a known profiler"),
         ({'"888"': '"n/a"'}, r"lacks dram__bytes\.sum"),
         ({"nsecond": "fortnight"}, r"'fortnight' of gpu__time_duration\.sum is not known"),
         ({'"999"': '"1.234,5"'}, "LC_ALL=C"),
@@ -169,7 +171,7 @@ def test_what_is_not_as_ncu_writes_it_is_refused(tmp_path, edits, message):
         text = text.replace(old, new)
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
-        ncu.read_ncu(path)
+        exports.read([path])
 
 
 def test_an_export_cut_between_rows_is_refused(tmp_path):
@@ -178,7 +180,7 @@ def test_an_export_cut_between_rows_is_refused(tmp_path):
     said = "".join(f'==PROF== Profiling "k" - {i}: 0%....100% - 8 passes\n' for i in range(3))
     ncufiles.write_wide(path, [Launch(0, "k"), Launch(1, "k")], said)
     with pytest.raises(UsageError, match="2 launches, and ncu announced 3: the export was cut"):
-        ncu.read_ncu(path)
+        exports.read([path])
 
 
 @pytest.mark.parametrize(
@@ -189,10 +191,10 @@ def test_an_export_is_the_same_in_the_notation_of_any_country(tmp_path, thousand
     """A count has no fraction, so 65.536 instructions are many; all cells are read as that says."""
     launches = ncufiles.step(6, 3)
     path = ncufiles.write_wide(tmp_path / "step.csv", launches)
-    right = ncu.read_ncu(path).work
+    right = exports.read([path]).work
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", thousands, path.read_text())
     path.write_bytes(text.encode(encoding))
-    pd.testing.assert_frame_equal(ncu.read_ncu(path).work, right)
+    pd.testing.assert_frame_equal(exports.read([path]).work, right)
 
 
 def test_a_fraction_tells_the_notation_of_all_cells(tmp_path):
@@ -200,25 +202,25 @@ def test_a_fraction_tells_the_notation_of_all_cells(tmp_path):
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", ns=999, bytes=888)])
     text = path.read_text().replace("nsecond", "usecond").replace('"byte"', '"Kbyte"')
     path.write_text(text.replace('"999"', '"14,91"').replace('"888"', '"1.234"'))
-    work = ncu.read_ncu(path).work
+    work = exports.read([path]).work
     assert (work["seconds"][0], work["bytes"][0]) == pytest.approx((14.91e-6, 1.234e6))
     path.write_text(text.replace('"999"', '"14.912"').replace('"888"', '"1.234"'))
     with pytest.raises(UsageError, match=r"may be .*, and no other cell tells which; .*LC_ALL=C"):
-        ncu.read_ncu(path)
+        exports.read([path])
 
 
 def test_the_sums_of_multiprocessors_are_those_of_their_parts(tmp_path):
     """NERSC's and others' scripts collect them by this name; of both, one counts."""
     path = ncufiles.write_wide(tmp_path / "k.csv", ncufiles.step(4, 2))
-    right = ncu.read_ncu(path).work
+    right = exports.read([path]).work
     path.write_text(path.read_text().replace("smsp__sass", "sm__sass"))
-    pd.testing.assert_frame_equal(ncu.read_ncu(path).work, right)
+    pd.testing.assert_frame_equal(exports.read([path]).work, right)
 
 
 def test_an_export_of_a_row_per_metric_is_the_same(tmp_path):
     """As ncu writes it without `--page raw`; each metric has its unit beside it."""
     path = ncufiles.write_wide(tmp_path / "k.csv", ncufiles.step(4, 2))
-    right = ncu.read_ncu(path).work
+    right = exports.read([path]).work
     names, units, *launches = csv.reader(x for x in path.read_text().splitlines() if '","' in x)
     names = [*names[:4], "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
     metrics = next(csv.reader([x for x in path.read_text().splitlines() if "ID" in x]))[4:]
@@ -228,14 +230,15 @@ def test_an_export_of_a_row_per_metric_is_the_same(tmp_path):
         for metric, unit, value in zip(metrics, units[4:], launch[4:], strict=True)
     ]
     path.write_text(ncufiles.PREAMBLE + ncufiles.lines([names, *rows]))
-    pd.testing.assert_frame_equal(ncu.read_ncu(path).work, right)
+    pd.testing.assert_frame_equal(exports.read([path]).work, right)
     path.write_text(ncufiles.PREAMBLE + ncufiles.lines([names, *rows[:-1]]))
     with pytest.raises(UsageError, match="lacks"):
-        ncu.read_ncu(path)
+        exports.read([path])
+    # without `--print-units base` each row has the unit that suits its value
     rows[0][6] = "usecond"
     path.write_text(ncufiles.PREAMBLE + ncufiles.lines([names, *rows]))
-    with pytest.raises(UsageError, match="has several units; export with --print-units base"):
-        ncu.read_ncu(path)
+    seconds = right["seconds"].to_numpy() * [1000, 1, 1, 1]
+    assert exports.read([path]).work["seconds"].tolist() == pytest.approx([*seconds])
 
 
 def test_two_exports_in_one_file_are_refused(tmp_path):
@@ -244,9 +247,9 @@ def test_two_exports_in_one_file_are_refused(tmp_path):
     first = path.read_text()
     path.write_text(first + ncufiles.write_wide(path, [Launch(0, "b")], "").read_text())
     with pytest.raises(UsageError, match="second table"):
-        ncu.read_ncu(path)
+        exports.read([path])
     rows = [line for line in path.read_text().splitlines(keepends=True) if line.startswith('"')]
     header = next(line for line in rows if line.startswith('"ID"'))
     path.write_text("".join([header, *(line for line in rows if line != header)]))
     with pytest.raises(UsageError, match="ID 0 again"):
-        ncu.read_ncu(path)
+        exports.read([path])

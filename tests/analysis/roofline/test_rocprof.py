@@ -8,7 +8,7 @@ import re
 import pandas as pd
 import pytest
 
-from hpcsweep.analysis.roofline import rocprof
+from hpcsweep.analysis.roofline import exports, rocprof
 from hpcsweep.analysis.roofline.roofs import units_of
 from hpcsweep.errors import UsageError
 
@@ -43,7 +43,7 @@ def only(**counters):
 
 def read(tmp_path, value, names=MI200):
     """Return the first dispatch of an export."""
-    return rocprof.read_rocprof([write(tmp_path / "c.csv", names, value=value)]).work.iloc[0]
+    return exports.read([write(tmp_path / "c.csv", names, value=value)]).work.iloc[0]
 
 
 def test_a_vector_instruction_is_64_operations_and_an_fma_128(tmp_path):
@@ -63,7 +63,7 @@ def test_counters_are_the_same_in_the_notation_of_any_country(
 ):
     """As a spreadsheet saves them; a counter has no fraction but zeros."""
     path = write(tmp_path / "c.csv", MI200, value=lambda at, _name: 65_536 * at)
-    right = rocprof.read_rocprof([path]).work
+    right = exports.read([path]).work
     rows = []
     for row in csv.reader(path.read_text().splitlines()):
         row[-3] = re.sub(r"\.0+$", f"{decimal}00", row[-3])
@@ -72,7 +72,7 @@ def test_counters_are_the_same_in_the_notation_of_any_country(
         rows.append(row)
     with path.open("w", newline="", encoding="utf-16") as file:
         csv.writer(file, delimiter=delimiter).writerows(rows)
-    pd.testing.assert_frame_equal(rocprof.read_rocprof([path]).work, right)
+    pd.testing.assert_frame_equal(exports.read([path]).work, right)
 
 
 def test_a_matrix_unit_is_512_operations(tmp_path):
@@ -115,7 +115,7 @@ def test_passes_are_joined_by_dispatch_though_each_is_a_process_of_its_own(tmp_p
         write(tmp_path / f"pass_{i}.csv", names, process=1000 + i, value=lambda d, _name: d)
         for i, names in enumerate((list(rocprof.VALU), [*rocprof.MFMA, *rocprof.MI200_BYTES]))
     ]
-    work = rocprof.read_rocprof(paths).work
+    work = exports.read(paths).work
     assert work[["id", "name"]].to_numpy().tolist() == [
         *map(list, zip("123", KERNELS, strict=True))
     ]
@@ -128,14 +128,14 @@ def test_passes_of_different_runs_are_refused(tmp_path):
     one = write(tmp_path / "1.csv", rocprof.VALU)
     two = write(tmp_path / "2.csv", rocprof.MFMA, kernels=("other(int)",) * 3)
     with pytest.raises(UsageError, match="passes of one run"):
-        rocprof.read_rocprof([one, two])
+        exports.read([one, two])
 
 
 def test_a_pass_that_is_not_there_is_told(tmp_path):
     """By its name, whichever of the files it is."""
     there = write(tmp_path / "1.csv", rocprof.VALU)
     with pytest.raises(UsageError, match=r"2\.csv: No such file"):
-        rocprof.read_rocprof([there, tmp_path / "2.csv"])
+        exports.read([there, tmp_path / "2.csv"])
 
 
 @pytest.mark.parametrize("wrong", ["many", ""])
@@ -146,7 +146,7 @@ def test_a_cell_that_is_no_number_is_refused_with_its_line(tmp_path, wrong):
     lines[3] = lines[3].replace("1.000000", wrong)
     path.write_text("".join(lines))
     with pytest.raises(UsageError, match=r"c\.csv, line 4: .*no number"):
-        rocprof.read_rocprof([path])
+        exports.read([path])
 
 
 def test_a_counter_that_a_pass_has_twice_is_refused_with_its_line(tmp_path):
@@ -155,14 +155,14 @@ def test_a_counter_that_a_pass_has_twice_is_refused_with_its_line(tmp_path):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines, lines[1]]))
     with pytest.raises(UsageError, match=rf"line {len(lines) + 1}: {MI200[0]} of dispatch 1 again"):
-        rocprof.read_rocprof([path])
+        exports.read([path])
 
 
 def test_missing_counters_are_named_with_the_command(tmp_path):
     """Half of the FLOPs is no number."""
     path = write(tmp_path / "c.csv", [n for n in MI200 if n != "SQ_INSTS_VALU_FMA_F32"])
     with pytest.raises(UsageError, match=r"lacks SQ_INSTS_VALU_FMA_F32; .*rocprofv3 -i"):
-        rocprof.read_rocprof([path])
+        exports.read([path])
 
 
 @pytest.mark.parametrize("cut", [1, 20, 3000])
@@ -171,7 +171,7 @@ def test_an_export_that_was_cut_is_refused(tmp_path, cut):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text(path.read_text()[:-cut])
     with pytest.raises(UsageError, match=r"cut|lacks"):
-        rocprof.read_rocprof([path])
+        exports.read([path])
 
 
 def test_an_export_cut_between_rows_is_refused(tmp_path):
@@ -179,7 +179,7 @@ def test_an_export_cut_between_rows_is_refused(tmp_path):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
     with pytest.raises(UsageError, match=r"dispatch 3 \(void igemm.* lacks TCC_EA_WRREQ"):
-        rocprof.read_rocprof([path])
+        exports.read([path])
 
 
 @pytest.mark.parametrize("name", ["Counter_Value", "Dispatch_Id", "Kernel_Name", "End_Timestamp"])
@@ -188,10 +188,10 @@ def test_an_export_with_other_columns_is_refused(tmp_path, name):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
     with pytest.raises(UsageError, match=f"no column {name}"):
-        rocprof.read_rocprof([path])
+        exports.read([path])
     path.write_text("\n")
-    with pytest.raises(UsageError, match="no column"):
-        rocprof.read_rocprof([path])
+    with pytest.raises(UsageError, match="no export of a known profiler"):
+        exports.read([path])
 
 
 def test_the_list_to_collect_has_every_counter_once(tmp_path):
@@ -205,5 +205,7 @@ def test_values_without_names_are_refused(tmp_path):
     """The header is damaged: it is no table with a column per counter."""
     path = write(tmp_path / "c.csv", MI200)
     path.write_text(path.read_text().replace("Counter_Name", "Counter_Nome"))
-    with pytest.raises(UsageError, match="no column Counter_Name"):
-        rocprof.read_rocprof([path])
+    with pytest.raises(
+        UsageError, match=r"no export of a known profiler; .*counter_collection\.csv"
+    ):
+        exports.read([path])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpcsweep.analysis.roofline import roofs
-from hpcsweep.analysis.roofline.roofs import Roofs, labels, roofs_of, shortened
+from hpcsweep.analysis.roofline.roofs import Roofs, Source, labels, roofs_of, shortened
 from hpcsweep.catalog.gpus import DEVICES, GPUS
 from hpcsweep.errors import UsageError
 
@@ -58,7 +58,7 @@ FILE = Path("x.csv")
 
 def test_rows_are_labelled_with_their_lines():
     """Lines that are no part of the table are empty; cells stay text, commas included."""
-    rows = roofs.table(FILE, ["", '"a","b"', "", '"1","2,3"', "", '"","n/a"'], 1, "how")
+    rows = Source(FILE, ["", '"a","b"', "", '"1","2,3"', "", '"","n/a"'], 1).table()
     assert list(rows.columns) == ["a", "b"]
     assert list(rows.index) == ["x.csv, line 4", "x.csv, line 6"]
     assert rows.to_numpy().tolist() == [["1", "2,3"], ["", "n/a"]]
@@ -67,16 +67,16 @@ def test_rows_are_labelled_with_their_lines():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("1", "x.csv, line 3: 1 of 2 cells: the export was cut; how"),
-        ("1,2,3", "Expected 2 fields in line 3, saw 3: the export was cut; how"),
-        ('"1","2', "x.csv: unexpected end of data: the export was cut; how"),
-        ('"1"x,2', "the export was cut; how"),
+        ("1", "x.csv, line 3: 1 of 2 cells: the export was cut"),
+        ("1,2,3", "Expected 2 fields in line 3, saw 3: the export was cut"),
+        ('"1","2', "x.csv: unexpected end of data: the export was cut"),
+        ('"1"x,2', "the export was cut"),
     ],
 )
 def test_a_row_that_does_not_fit_the_header_is_refused(row, words):
     """Half of a table is no table."""
     with pytest.raises(UsageError) as told:
-        roofs.table(FILE, ["a,b", "", row], 0, "how")
+        Source(FILE, ["a,b", "", row]).table()
     assert words in str(told.value)
 
 

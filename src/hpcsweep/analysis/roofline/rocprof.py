@@ -1,4 +1,4 @@
-"""What kernels did, from the counters that AMD's rocprofv3 collects on CDNA GPUs.
+"""What kernels did, from the counters that AMD's profilers collect on CDNA GPUs.
 
 The formulas are those of AMD's empirical roofline, `calc_ai` in `roofline_calc.py` of ROCm Compute
 Profiler (Omniperf): a vector instruction is 64 operations, one per lane (FMA: two), a unit of
@@ -12,20 +12,20 @@ MI300 has further read requests of 128 bytes (`TCC_BUBBLE`), which `RDREQ` inclu
 
 The hardware counts a few events at a time, so rocprofv3 runs the program several times and writes
 a file per pass, `counter_collection.csv`, with one row per counter. Passes are joined by dispatch;
-times are those of the first pass.
+times are those of the first pass. Tables of rocprof, rocprofv2 and ROCm Compute Profiler have a
+column per counter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import pandas as pd
 
 from hpcsweep import numerals
 from hpcsweep.analysis.roofline import roofs
-from hpcsweep.analysis.roofline.roofs import Export
+from hpcsweep.analysis.roofline.roofs import Export, Lacking, Source
 from hpcsweep.errors import UsageError
 
 _LANES: Final = {"ADD": 64, "MUL": 64, "TRANS": 64, "FMA": 128}
@@ -53,16 +53,18 @@ MI300_BYTES: Final = {
     **{name.replace("_EA_", "_EA0_"): weight for name, weight in MI200_BYTES.items()},
 }
 
-HOW: Final = (
-    "collect with: rocprofv3 -i counters.txt --output-format csv -- PROGRAM; "
-    "`hpcsweep roofline --counters rocprof > counters.txt` writes that list"
-)
 _OPERATIONS: Final = {**VALU, **MFMA}
 _COUNTED: Final = {*_OPERATIONS, *MI200_BYTES, *MI300_BYTES}
 _NEEDED: Final = (
     "Counter_Name", "Counter_Value", "Dispatch_Id", "Kernel_Name", "Start_Timestamp",
     "End_Timestamp",
 )  # fmt: skip
+# how rocprof and rocprofv2, whose tables ROCm Compute Profiler joins, name these columns
+_OTHER_NAMES: Final = {
+    "Index": "Dispatch_Id", "Dispatch_ID": "Dispatch_Id", "KernelName": "Kernel_Name",
+    "BeginNs": "Start_Timestamp", "EndNs": "End_Timestamp", "pid": "Process_Id",
+    "PID": "Process_Id",
+}  # fmt: skip
 _NUMBERS: Final = ["Counter_Value", "Start_Timestamp", "End_Timestamp"]
 _KEY: Final = ["process", "Dispatch_Id"]
 _PER_PASS: Final = 8  # counters that a hardware block has; as ROCm Compute Profiler groups them
@@ -76,77 +78,70 @@ def passes() -> str:
     return "\n".join(f"pmc: {' '.join(group)}" for group in (*groups, traffic))
 
 
-def is_export(line: str) -> bool:
-    """Tell whether a line is the header of a table of counters."""
-    return "Kernel_Name" in line and "Dispatch_Id" in line
-
-
-def read_rocprof(paths: Sequence[Path]) -> Export:
+def read_rocprof(sources: Sequence[Source]) -> Export:
     """Read the passes of one run, a piece per dispatch; `UsageError` where one was cut."""
-    rows = pd.concat([_pass(path) for path in paths])
+    path = sources[0].path
+    rows = pd.concat([_pass(source) for source in sources])
     dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them
-    known = rows.groupby(_KEY)["Kernel_Name"].transform("first")
-    for line, row in rows.assign(known=known)[rows["Kernel_Name"] != known].iterrows():
+    before = rows.groupby(_KEY)["Kernel_Name"].transform("first")
+    for line, kernel in before[rows["Kernel_Name"] != before].items():
         raise UsageError(
-            f"{line}: dispatch {row['Dispatch_Id']} is {row['Kernel_Name'][:40]}, before it was "
-            f"{row['known'][:40]}; give the passes of one run"
+            f"{line}: another kernel than before, which was {kernel[:60]}; give the passes of one "
+            "run"
         )
     rows = rows.drop_duplicates([*_KEY, "Counter_Name"]).set_index([*_KEY, "Counter_Name"])
     counters = rows["Counter_Value"].unstack().reindex(dispatches.index)  # noqa: PD010
-    moved = _bytes(paths[0], dispatches, counters)
+    mi300 = counters.columns.str.startswith("TCC_EA0_").any()
+    traffic = MI300_BYTES if mi300 else MI200_BYTES
+    counters = counters.reindex(columns=[*_OPERATIONS, *traffic])
+    names = dispatches["Kernel_Name"]
+    for key, cells in counters[counters.isna().any(axis=1)].iterrows():
+        missing = ", ".join(cells.index[cells.isna()])
+        raise Lacking(
+            f"{path}: dispatch {key[-1]} ({names[key][:60]}) lacks {missing}; the export was cut, "
+            "or passes are missing"
+        )
     seconds = (dispatches["End_Timestamp"] - dispatches["Start_Timestamp"]) / 1e9
     for _, ident in seconds.index[seconds <= 0]:
-        raise UsageError(f"{paths[0]}: dispatch {ident} took no time; {HOW}")
-    flops = pd.DataFrame(0.0, counters.index, list(dict(_OPERATIONS.values())))
+        raise Lacking(f"{path}: dispatch {ident} took no time")
+    flops = pd.DataFrame(index=counters.index)
     for name, (unit, weight) in _OPERATIONS.items():
-        flops[unit] += weight * counters[name]
+        flops[unit] = flops.get(unit, 0.0) + weight * counters[name]
+    moved = counters[[*traffic]].dot(pd.Series(traffic))
     ids = dispatches.index.get_level_values("Dispatch_Id")
-    names = dispatches["Kernel_Name"]
     return Export(roofs.table_of(flops, id=ids, name=names, bytes=moved, seconds=seconds))
 
 
-def _pass(path: Path) -> pd.DataFrame:
-    text = roofs.text(path)
-    if not text.endswith("\n"):  # a number that was cut still looks like one
-        raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
-    rows = roofs.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
+def _pass(source: Source) -> pd.DataFrame:
+    path = source.path
+    if source.lines[-1]:  # a number that was cut still looks like one
+        raise Lacking(f"{path}: the last line has no end: the export was cut")
+    rows = source.table().rename(columns=_OTHER_NAMES)
+    if "Counter_Name" not in rows:
+        rows = _long(rows)
     missing = [name for name in _NEEDED if name not in rows]
     if missing:
-        raise UsageError(f"{path}: no column {', '.join(missing)}; {HOW}")
+        raise Lacking(f"{path}: no column {', '.join(missing)}")
+    rows = rows[rows["Counter_Name"].isin(_COUNTED)]
     if rows.empty:
-        raise UsageError(f"{path}: a header and no dispatch; {HOW}")
+        raise Lacking(f"{path}: no dispatch has a counter of a roofline")
     # each pass is a run of its own, with other process ids: their order joins them
-    rows["process"] = pd.factorize(rows["Process_Id"])[0] if "Process_Id" in rows else 0
+    process = pd.factorize(rows["Process_Id"])[0] if "Process_Id" in rows else 0
+    rows = rows.assign(process=process)
     for line, row in rows[rows.duplicated([*_KEY, "Counter_Name"])].iterrows():
         what = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
-        raise UsageError(f"{line}: {what} again; {HOW}")
-    fractions = rows["Counter_Name"].map(_fraction)
-    cells = zip(rows["Counter_Value"], fractions, strict=True)
-    notation = numerals.notation(cells, usual=".")  # as rocprofv3 writes in any locale
+        raise Lacking(f"{line}: {what} again")
+    cells = ((text, numerals.WHOLE) for text in rows["Counter_Value"])
+    notation = numerals.notation(cells, usual=".")  # as these programs write in any locale
     numbers = rows[_NUMBERS].map(notation.plain).apply(pd.to_numeric, errors="coerce")
     for line, row in rows[numbers.isna().any(axis=1)].iterrows():
-        raise UsageError(f"{line}: one of {', '.join(row[_NUMBERS])} is no number; {HOW}")
+        raise Lacking(f"{line}: one of {', '.join(row[_NUMBERS])} is no number")
     return rows.assign(**numbers)
 
 
-def _fraction(counter: str) -> str:
-    """Return what may stand behind the decimal mark of a counter; derived ones may be averages."""
-    return numerals.WHOLE if counter in _COUNTED else numerals.ANY
-
-
-def _bytes(path: Path, dispatches: pd.DataFrame, counters: pd.DataFrame) -> pd.Series[float]:
-    """Return the bytes of every dispatch; `UsageError` where a counter of any kind is missing."""
-    mi300 = counters.columns.str.startswith("TCC_EA0_").any()
-    weights = MI300_BYTES if mi300 else MI200_BYTES
-    names = [*_OPERATIONS, *weights]
-    missing = [name for name in names if name not in counters]
-    if missing:
-        raise UsageError(f"{path}: the export lacks {', '.join(missing)}; {HOW}")
-    for key, known in counters[names][counters[names].isna().any(axis=1)].iterrows():
-        kernel = dispatches["Kernel_Name"][key][:60]
-        missing = known.index[known.isna()]
-        raise UsageError(
-            f"{path}: dispatch {key[-1]} ({kernel}) lacks {', '.join(missing)}: the export was "
-            f"cut, or passes are missing; {HOW}"
-        )
-    return (counters[list(weights)] * pd.Series(weights)).sum(axis=1)
+def _long(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per dispatch and counter, of a table with a column per counter."""
+    counters = [name for name in rows if name in _COUNTED]
+    others = [name for name in rows if name in {*_NEEDED, "Process_Id"}]
+    rows = rows.melt(others, counters, "Counter_Name", "Counter_Value", ignore_index=False)
+    return rows[rows["Counter_Value"] != ""]

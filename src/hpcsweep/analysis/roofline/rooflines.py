@@ -24,7 +24,7 @@ import pandas as pd
 from hpcsweep.analysis import dataset, formats, reliability
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.merged import cells
-from hpcsweep.analysis.roofline import ncu, rocprof, roofs
+from hpcsweep.analysis.roofline import exports, roofs
 from hpcsweep.analysis.roofline.roofs import (
     TOLERANCE,
     Export,
@@ -202,7 +202,10 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     else:
         is_sample = source[0] == sample()
         name = "sample (computed, not measured)" if is_sample else source[0].stem
-        export = _export(source, layers=layers, where=where)
+        if layers or where:
+            option = "--layers" if layers else "--where"
+            raise UsageError(f"{option} is for sweeps; an export has one row per launch")
+        export = exports.read(source)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
     roofline = Roofline(label or name, export, roofs)
     roofline.pieces  # noqa: B018 - refuses units without a peak
@@ -218,21 +221,6 @@ def under_roofs(export: Export, gpu: str) -> Roofline:
 def sample() -> Path:
     """Return the sample export that comes with hpcsweep: computed, not measured."""
     return Path(str(resources.files("hpcsweep.analysis.roofline") / "sample_ncu.csv"))
-
-
-def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
-    first = sources[0]
-    if layers or where:
-        option = "--layers" if layers else "--where"
-        raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")
-    if first.suffix == ".ncu-rep":
-        raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
-    lines = roofs.text(first).splitlines()
-    if any(map(rocprof.is_export, lines)) and not any(map(ncu.is_export, lines)):
-        return rocprof.read_rocprof(sources)
-    if len(sources) > 1:
-        raise UsageError(f"{sources[1]}: only the passes of rocprofv3 are joined; give one export")
-    return ncu.read_ncu(first)
 
 
 def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
@@ -330,10 +318,8 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict
     else:
         ident = row["point_id"]
         name = formats.labelled(point, names) or str(point["model"])
-    ran: list[str] = []
-    for cell in (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm")):
-        ran += str(cell).split("+")
-    fewer = any(algorithm.startswith(_FEWER) for algorithm in ran)
+    ran = f"{row.get('algorithm_used')}+{row.get('algorithm')}+{point.get('algorithm')}"
+    fewer = any(algorithm.startswith(_FEWER) for algorithm in ran.split("+"))
     told = formats.labelled(point, detail)
     return {"name": name, "id": ident, "unit": _unit(row, point), "detail": told, "fewer": fewer}
 

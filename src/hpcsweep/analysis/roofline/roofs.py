@@ -105,20 +105,20 @@ class Roofs:
         memory = work["bytes"] / self.bandwidth
         share = np.fmax(compute, memory) / work["seconds"]
         by_compute = compute > memory
-        counts = work[[*units, "bytes"]].round().astype("int64")
-        table = work[["id", "name", "detail", "count"]].copy()
-        table["time_us"] = 1e6 * work["seconds"]
-        table["flops"] = flops.round().astype("int64")
-        for unit in units:
-            table[f"flops_{unit.replace(' ', '_')}"] = counts[unit]
-        table["bytes"] = counts["bytes"]
-        table["flop_per_byte"] = flops / work["bytes"].where(work["bytes"] > 0)
-        table["tflops"] = flops / work["seconds"] / 1e12
-        table["gbs"] = work["bytes"] / work["seconds"] / 1e9
-        table["pct_of_roof"] = 100 * share
-        table["bound"] = np.where(by_compute, "compute", "memory")
-        table["above_roof"] = (share > TOLERANCE) & ~(work["fewer"] & by_compute)
-        return table
+        whole = work[[*units, "bytes"]].round().astype("int64")
+        of_units = whole[units].rename(columns=lambda unit: f"flops_{unit.replace(' ', '_')}")
+        return work[["id", "name", "detail", "count"]].assign(
+            time_us=1e6 * work["seconds"],
+            flops=flops.round().astype("int64"),
+            **of_units,
+            bytes=whole["bytes"],
+            flop_per_byte=flops / work["bytes"].where(work["bytes"] > 0),
+            tflops=flops / work["seconds"] / 1e12,
+            gbs=work["bytes"] / work["seconds"] / 1e9,
+            pct_of_roof=100 * share,
+            bound=np.where(by_compute, "compute", "memory"),
+            above_roof=(share > TOLERANCE) & ~(work["fewer"] & by_compute),
+        )
 
 
 def roofs_of(gpu: Gpu) -> Roofs:
@@ -155,28 +155,41 @@ def text(path: Path) -> str:
     return lines.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFrame:
-    """Return the cells below the header, which is ``lines[start]``, as text; skip empty lines.
+class Lacking(UsageError):
+    """An export that its tool has to write anew: it was cut, or holds too little."""
 
-    Rows are labelled ``FILE, line N``. `how` ends error messages: the command for a whole export.
-    `UsageError` where a row has more or fewer cells than the header, or a quote is not closed.
-    """
-    delimiter = max(",;\t", key=lines[start].count)
-    try:
-        rows = pd.read_csv(
-            StringIO("\n".join(lines)), sep=delimiter, skiprows=start, header=None, dtype=str,
-            keep_default_na=False, skip_blank_lines=False, engine="python",  # which is strict
-        )  # fmt: skip
-    except ValueError as error:  # pandas' parser errors are ValueErrors
-        raise UsageError(f"{path}: {error}: the export was cut; {how}") from error
-    rows.index = pd.Index([f"{path}, line {start + number}" for number in range(1, len(rows) + 1)])
-    rows = rows.dropna(how="all")  # empty lines
-    known = rows.count(axis=1)
-    all_cells = len(rows.columns)
-    for line in rows.index[known < all_cells]:
-        raise UsageError(f"{line}: {known[line]} of {all_cells} cells: the export was cut; {how}")
-    rows.columns = pd.Index(rows.iloc[0])
-    return rows.iloc[1:]
+
+@dataclass(frozen=True)
+class Source:
+    """The lines of an export, and which of them is the header."""
+
+    path: Path
+    lines: Sequence[str]
+    start: int = 0
+
+    def table(self) -> pd.DataFrame:
+        """Return the cells below the header as text; skip empty lines.
+
+        Rows are labelled ``FILE, line N``. `Lacking` where a row has more or fewer cells than the
+        header, or a quote is not closed.
+        """
+        delimiter = max(",;\t", key=self.lines[self.start].count)
+        try:
+            rows = pd.read_csv(
+                StringIO("\n".join(self.lines)), sep=delimiter, skiprows=self.start, header=None,
+                dtype=str, keep_default_na=False, skip_blank_lines=False,
+                engine="python",  # which is strict
+            )  # fmt: skip
+        except ValueError as error:  # pandas' parser errors are ValueErrors
+            raise Lacking(f"{self.path}: {error}: the export was cut") from error
+        rows.index = f"{self.path}, line " + (rows.index + self.start + 1).astype(str)
+        rows = rows.dropna(how="all")  # empty lines
+        known = rows.count(axis=1)
+        all_cells = len(rows.columns)
+        for line in rows.index[known < all_cells]:
+            raise Lacking(f"{line}: {known[line]} of {all_cells} cells: the export was cut")
+        rows.columns = pd.Index(rows.iloc[0])
+        return rows.iloc[1:]
 
 
 def shortened(text: str, width: int) -> str:
