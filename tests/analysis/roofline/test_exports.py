@@ -137,8 +137,6 @@ TIMES_ALONE = [
         "results.stats.csv (rocprof) has times, and no FLOPs or bytes",
         "rocprof -i counters.txt --timestamp on -o results.csv PROGRAM",
     ),
-    ("nvprof.csv", "nvprof --csv has times", "ncu --csv --page raw --metrics"),
-    ("nvprof_metrics.csv", "nvprof --csv --metrics has no times", "ncu --csv --page raw --metrics"),
     (
         "summary.csv",
         "ncu --print-summary (Nsight Compute) has averages over launches",
@@ -204,7 +202,8 @@ def test_the_default_page_of_ncu_is_told_with_all_that_is_missing(tmp_path):
     sections = (
         ("GPU Speed Of Light Throughput", "Duration", "us", "272.26"),
         ("GPU Speed Of Light Throughput", "DRAM Throughput", "%", "27.90"),
-        ("Memory Workload Analysis", "Memory Throughput", "Gbyte/s", "83.7"),
+        ("GPU Speed Of Light Throughput", "Memory Throughput", "%", "27.90"),
+        ("Memory Workload Analysis", "Memory Throughput", "Gbyte/second", "83.70"),
     )
     path = tmp_path / "details.csv"
     quoted = ['","'.join(row) for row in sections]

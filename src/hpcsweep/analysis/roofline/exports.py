@@ -52,7 +52,7 @@ class Form:
 # Where the headers come from: Nsight Compute's documentation of its command line (page `details`
 # and `raw`, --print-summary); Nsight Systems' analysis guide, statistical reports; ROCprofiler's
 # and ROCprofiler-SDK's documentation of rocprof, rocprofv2 and rocprofv3; `tests/workloads` of ROCm
-# Compute Profiler; nvprof as several projects keep its output.
+# Compute Profiler.
 FORMS: Final = (
     Form("ncu --csv (Nsight Compute)", ("Kernel Name", "ID"), _NCU, ncu.read_ncu),
     Form(
@@ -73,8 +73,6 @@ FORMS: Final = (
     ),
     Form("cuda_gpu_kern_sum (Nsight Systems)", ("Instances", "Name"), _NOT_NSYS),
     Form("cuda_gpu_trace (Nsight Systems)", ("CorrId", "Name"), _NOT_NSYS),
-    Form("nvprof --csv", ("Time(%)", "Calls"), _NCU),
-    Form("nvprof --csv --metrics", ("Metric Description",), _NCU, has="no times"),
 )  # fmt: skip
 _REPORTS: Final = {
     ".ncu-rep": "export it first: ncu --import {} --csv --page raw > kernels.csv",
@@ -106,17 +104,15 @@ def recognised(path: Path) -> tuple[Form, Source]:
         raise UsageError(f"{path}: {_REPORTS[path.suffix].format(path)}")
     lines = roofs.text(path).split("\n")
     for form in FORMS:
-        rarest = form.columns[0]
         # a program's own output, and remarks of the profiler, may stand above the header
         for number, line in enumerate(lines):
-            if rarest in line and _cells(line).issuperset(form.columns):
+            if form.columns[0] not in line:
+                continue
+            cells = {cell.strip('" ') for cell in re.split(r"[,;\t]", line)}
+            if cells.issuperset(form.columns):
                 return form, Source(path, lines, number)
     known = ", ".join(form.name for form in FORMS if form.read)
     raise UsageError(
         f"{path}: no export of a known profiler; these are read: {known}; `hpcsweep roofline "
         "--counters ncu` or `--counters rocprof` lists what to collect"
     )
-
-
-def _cells(line: str) -> set[str]:
-    return {cell.strip('" ') for cell in re.split(r"[,;\t]", line)}

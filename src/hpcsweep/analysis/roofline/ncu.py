@@ -15,7 +15,6 @@ where nothing counts them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -31,21 +30,20 @@ from hpcsweep.analysis.roofline.roofs import Export, Lacking, Source
 from hpcsweep.errors import UsageError
 from hpcsweep.numerals import Notation
 
-Counter = tuple[str, str, int]  # the unit that did operations, the metric, how many each count is
+# by metric: the unit that did operations, and how many each count is
+Counters = dict[str, tuple[str, int]]
 
 # Units by quantity, as patterns; the group is a prefix.
 SECONDS: Final = r"([munµμK]?)(?:s|secs?|seconds?)"
 BYTES: Final = r"([KkMGTP]?)(?:bytes?|B)"
 OPERATIONS: Final = r"(?:([KMGTP]?)(?:inst|ops?)|1?)"  # older versions write no unit
-_PREFIXES: Final = {
-    "n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9,
-    "T": 1e12, "P": 1e15,
-}  # fmt: skip
+_POWERS: Final = (1e-9, 1e-6, 1e-6, 1e-6, 1e-3, 1e3, 1e3, 1e6, 1e9, 1e12, 1e15)
+_PREFIXES: Final = dict(zip("nuµμmkKMGTP", _POWERS, strict=True))  # \xb5 and \u03bc look alike
 # of a sum in these units there are no parts, by any version's name of them; of others there are
 _COUNTED: Final = {"", "inst", "byte", "ns", "nsec", "nsecond"}
 _NOT_MEASURED: Final = ("", "n/a", "(!) n/a", "nan")
 _KERNEL: Final = "Kernel Name"
-_ATTRIBUTES: Final = "device__"  # of the device, which are no metrics of a launch
+_METRIC: Final = r"(?!device__)\w+__"  # but attributes of the device
 _CELL: Final = ["Metric Name", "Metric Unit", "Metric Value"]  # columns of pages other than `raw`
 
 TIME: Final = "gpu__time_duration.sum"
@@ -60,9 +58,16 @@ TENSOR_LIST: Final = f"ncu --query-metrics | grep {_TENSOR}"
 # counted as LIKWID does, a lane per instruction; Nsight's chart takes each for a packed half2.
 _INSTRUCTION: Final = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum"
 _WORTH: Final = {"add": 1, "mul": 1, "fma": 2}
-FAMILIES: Final = {
-    unit: [(unit, _INSTRUCTION.format(letter, op), worth) for op, worth in _WORTH.items()]
-    for unit, letter in {"fp32": "f", "fp64": "d", "fp16": "h"}.items()
+
+
+def _family(unit: str, letter: str) -> Counters:
+    return {_INSTRUCTION.format(letter, op): (unit, worth) for op, worth in _WORTH.items()}
+
+
+_FAMILIES: Final = {
+    "FP32": _family("fp32", "f"),
+    "FP64": _family("fp64", "d"),
+    "FP16": _family("fp16", "h"),
 }
 # A Volta tensor instruction (HMMA.884, per warp) is 512 operations: the factor in
 # SpeedOfLight_HierarchicalTensorRooflineChart. Later chips have instructions of many sizes.
@@ -78,7 +83,7 @@ _TENSOR_KERNEL: Final = re.compile(
 class Launches:
     """The kernel launches of an export, labelled by ID, and what was measured of them.
 
-    `cells` has a row per launch and metric: the columns of `_CELL`.
+    `cells` has a row per launch and metric: "ID" and the columns of `_CELL`.
     """
 
     path: Path
@@ -91,13 +96,12 @@ class Launches:
         names = self.cells["Metric Name"].unique()
         # a multiprocessor (sm) counts what its four parts (smsp) do together
         parts = {name.replace("sm__sass", "smsp__sass"): name for name in names}
-        return {**parts, **dict(zip(names, names, strict=True))}
+        return parts | {name: name for name in names}
 
     @cached_property
     def notation(self) -> Notation:
         """How the export writes numbers; `UsageError` where no metric tells it."""
-        of_launches = self.cells[~self.cells["Metric Name"].str.startswith(_ATTRIBUTES)]
-        cells = of_launches[_CELL].itertuples(index=False)
+        cells = self.cells[_CELL].itertuples(index=False)
         try:
             return numerals.notation((text, _fraction(name, unit)) for name, unit, text in cells)
         except UsageError as error:
@@ -118,8 +122,10 @@ class Launches:
 
     def values(self, metric: str, known_units: str) -> pd.Series[float]:
         """Return a metric of all launches in base units; `UsageError` where one lacks it."""
-        measured = self.cells[self.cells["Metric Name"] == self.metrics[metric]].set_index("ID")
-        cells = measured[_CELL[1:]].reindex(self.rows.index, fill_value="")
+        measured = self.cells[self.cells["Metric Name"] == self.metrics[metric]]
+        for line, cell in measured[measured.duplicated("ID")].iterrows():
+            raise UsageError(f"{line}: ID {cell['ID']} again; give one export at a time")
+        cells = measured.set_index("ID")[_CELL[1:]].reindex(self.rows.index, fill_value="")
         numbers = []
         for ident, unit, text in cells.itertuples():
             if text in _NOT_MEASURED:
@@ -134,7 +140,7 @@ class Launches:
                     f"decimal mark '{self.notation.decimal}' of others; export with LC_ALL=C"
                 )
             factor = factor_of(unit, known_units)
-            if math.isnan(factor):
+            if factor is None:
                 raise UsageError(
                     f"{self.path}: the unit '{unit}' of {metric} is not known; export with "
                     "--print-units base"
@@ -147,10 +153,10 @@ def _fraction(metric: str, unit: str) -> str:
     return numerals.COUNT if unit in _COUNTED and metric.endswith(".sum") else numerals.ANY
 
 
-def factor_of(unit: str, known_units: str) -> float:
-    """Return how many base units a unit is; NaN where the pattern does not match it."""
+def factor_of(unit: str, known_units: str) -> float | None:
+    """Return how many base units a unit is; None where the pattern does not match it."""
     match = re.fullmatch(known_units, unit)
-    return _PREFIXES.get(match[1] or "", 1.0) if match else math.nan
+    return _PREFIXES.get(match[1], 1.0) if match else None
 
 
 def read_launches(source: Source) -> Launches:
@@ -169,11 +175,9 @@ def read_launches(source: Source) -> Launches:
         raise Lacking(f"{path}: no row of units below the header")
     else:
         units, rows = rows.iloc[0], rows.iloc[1:]
-        metrics = [name for name in map(str, rows) if "__" in name]
+        metrics = [name for name in map(str, rows) if re.match(_METRIC, name)]
         cells = rows.melt("ID", metrics, "Metric Name", "Metric Value", ignore_index=False)
         cells["Metric Unit"] = cells["Metric Name"].map(units)
-    for line in cells.index[cells.duplicated(["ID", "Metric Name"])]:
-        raise UsageError(f"{line}: ID {rows['ID'][line]} again; give one export at a time")
     launches = rows.drop_duplicates("ID").set_index("ID")
     announced = sum(line.startswith("==PROF== Profiling ") for line in source.lines)
     if launches.empty or announced > len(launches):
@@ -181,12 +185,15 @@ def read_launches(source: Source) -> Launches:
             f"{path}: {len(launches)} launches, and ncu announced {announced or 'some'}: the "
             "export was cut"
         )
-    return Launches(path, launches, cells[["ID", *_CELL]])
+    return Launches(path, launches, cells)
 
 
-def metrics() -> tuple[str, ...]:
+def metrics() -> list[str]:
     """Return the metrics to collect, without those of the tensor cores, which differ by chip."""
-    return (TIME, DRAM, *(metric for family in FAMILIES.values() for _, metric, _ in family))
+    names = [TIME, DRAM]
+    for family in _FAMILIES.values():
+        names += family
+    return names
 
 
 def read_ncu(sources: Sequence[Source]) -> Export:
@@ -197,16 +204,16 @@ def read_ncu(sources: Sequence[Source]) -> Export:
     for source in sources[1:]:
         raise UsageError(f"{source.path}: passes of AMD's tools alone are joined; give one export")
     launches = read_launches(sources[0])
-    counters: list[Counter] = []
+    counters: Counters = {}
     absent = []
-    for unit, family in FAMILIES.items():
-        # FP32 has to be there; another one may be wholly absent, not in part
-        if unit == "fp32" or any(metric in launches.metrics for _, metric, _ in family):
-            counters += family
+    for name, family in _FAMILIES.items():
+        # FP32 has to be there; another family may be wholly absent, not in part
+        if name == "FP32" or not launches.metrics.keys().isdisjoint(family):
+            counters |= family
         else:
-            absent.append(unit.upper())
+            absent.append(name)
     traffic = _DRAM_PARTS if {*_DRAM_PARTS} <= {*launches.metrics} else (DRAM,)
-    launches.need(TIME, *traffic, *(metric for _, metric, _ in counters))
+    launches.need(TIME, *traffic, *counters)
     tensor = _tensor_counters(launches)
     if not tensor:
         absent.append("tensor cores")
@@ -215,21 +222,19 @@ def read_ncu(sources: Sequence[Source]) -> Export:
     for ident in seconds.index[seconds <= 0]:
         raise Lacking(f"{launches.name(ident)} took no time")
     flops = pd.DataFrame(index=seconds.index)
-    for unit, metric, worth in (*counters, *tensor):
+    for metric, (unit, worth) in (counters | tensor).items():
         flops[unit] = flops.get(unit, 0.0) + worth * launches.values(metric, OPERATIONS)
     if "fp16" in flops and flops["fp16"].any():
         notes.append("FP16 outside tensor cores: a lane per instruction; half2 does twice that")
-    moved = 0 * seconds
-    for metric in traffic:
-        moved += launches.values(metric, BYTES)
-    names = launches.cells["Metric Value"][launches.cells["Metric Name"] == _DEVICE].unique()
-    device = str(names[0]) if len(names) == 1 else ""
+    moved = sum(launches.values(metric, BYTES) for metric in traffic)
+    names = {*launches.rows.get(_DEVICE, "")}
+    device = names.pop() if len(names) == 1 else ""
     kernels = launches.rows[_KERNEL]
     table = roofs.table_of(flops, id=kernels.index, name=kernels, bytes=moved, seconds=seconds)
     return Export(table, device, tuple(notes))
 
 
-def _tensor_counters(launches: Launches) -> list[Counter]:
+def _tensor_counters(launches: Launches) -> Counters:
     """Return what counts tensor-core operations; nothing does where none ran, by its name."""
     by_source = _of_sources(launches.metrics)
     if by_source:
@@ -238,10 +243,10 @@ def _tensor_counters(launches: Launches) -> list[Counter]:
     ran = rows[_KERNEL].str.contains(_TENSOR_KERNEL)
     per_instruction = r"sm(sp)?__inst_executed_pipe_tensor(_(?!\w*[ib]mma)\w+)?\.sum"
     pipe = [name for name in launches.metrics if re.fullmatch(per_instruction, name)]
-    counters = []
+    counters: Counters = {}
     if pipe:
         whole = min(pipe, key=len)
-        counters.append(("fp16 tensor", whole, _VOLTA_OPS))
+        counters[whole] = ("fp16 tensor", _VOLTA_OPS)
         ran = launches.values(whole, OPERATIONS) > 0
         ran &= ~rows.get("CC", pd.Series("", rows.index)).isin(_VOLTA)
     for ident in ran.index[ran]:
@@ -253,7 +258,7 @@ def _tensor_counters(launches: Launches) -> list[Counter]:
     return counters
 
 
-def _of_sources(metrics: Iterable[str]) -> list[Counter]:
+def _of_sources(metrics: Iterable[str]) -> Counters:
     """Return what counts operations by the type of their sources; integers are no FLOPs.
 
     Where ncu gives a sum and its parts, the sum counts: `src_fp16_dst_fp32` is a part of
@@ -264,11 +269,11 @@ def _of_sources(metrics: Iterable[str]) -> list[Counter]:
         match = re.fullmatch(_TENSOR + r"(\w+)\.sum", name)
         if match:
             stems[match[1]] = name
-    counters = []
+    counters: Counters = {}
     for stem, name in sorted(stems.items()):
         whole = re.sub(r"_sparsity_(on|off)$", "", stem)
         source = whole.split("_dst_")[0]
         is_part = not stems.keys().isdisjoint({whole, source} - {stem})
         if not is_part and not source.startswith("int"):
-            counters.append((f"{source} tensor", name, 1))
+            counters[name] = (f"{source} tensor", 1)
     return counters

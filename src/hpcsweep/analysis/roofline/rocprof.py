@@ -72,10 +72,10 @@ _PER_PASS: Final = 8  # counters that a hardware block has; as ROCm Compute Prof
 
 def passes() -> str:
     """Return the list of counters for `rocprofv3 -i`, for MI200."""
-    flops = [*VALU, *MFMA]
-    traffic = list(MI200_BYTES)
-    groups = [flops[start : start + _PER_PASS] for start in range(0, len(flops), _PER_PASS)]
-    return "\n".join(f"pmc: {' '.join(group)}" for group in (*groups, traffic))
+    names = [*_OPERATIONS]
+    groups = [names[start : start + _PER_PASS] for start in range(0, len(names), _PER_PASS)]
+    groups.append([*MI200_BYTES])
+    return "\n".join(f"pmc: {' '.join(group)}" for group in groups)
 
 
 def read_rocprof(sources: Sequence[Source]) -> Export:
@@ -89,10 +89,9 @@ def read_rocprof(sources: Sequence[Source]) -> Export:
             f"{line}: another kernel than before, which was {kernel[:60]}; give the passes of one "
             "run"
         )
-    rows = rows.drop_duplicates([*_KEY, "Counter_Name"]).set_index([*_KEY, "Counter_Name"])
-    counters = rows["Counter_Value"].unstack().reindex(dispatches.index)  # noqa: PD010
-    mi300 = counters.columns.str.startswith("TCC_EA0_").any()
-    traffic = MI300_BYTES if mi300 else MI200_BYTES
+    counters = rows.pivot_table("Counter_Value", _KEY, "Counter_Name", "first")
+    counters = counters.reindex(dispatches.index)
+    traffic = MI300_BYTES if "TCC_EA0_RDREQ_sum" in counters else MI200_BYTES
     counters = counters.reindex(columns=[*_OPERATIONS, *traffic])
     names = dispatches["Kernel_Name"]
     for key, cells in counters[counters.isna().any(axis=1)].iterrows():
@@ -129,8 +128,7 @@ def _pass(source: Source) -> pd.DataFrame:
     process = pd.factorize(rows["Process_Id"])[0] if "Process_Id" in rows else 0
     rows = rows.assign(process=process)
     for line, row in rows[rows.duplicated([*_KEY, "Counter_Name"])].iterrows():
-        what = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
-        raise Lacking(f"{line}: {what} again")
+        raise Lacking(f"{line}: {row['Counter_Name']} of dispatch {row['Dispatch_Id']} again")
     cells = ((text, numerals.WHOLE) for text in rows["Counter_Value"])
     notation = numerals.notation(cells, usual=".")  # as these programs write in any locale
     numbers = rows[_NUMBERS].map(notation.plain).apply(pd.to_numeric, errors="coerce")
@@ -141,7 +139,7 @@ def _pass(source: Source) -> pd.DataFrame:
 
 def _long(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a row per dispatch and counter, of a table with a column per counter."""
-    counters = [name for name in rows if name in _COUNTED]
-    others = [name for name in rows if name in {*_NEEDED, "Process_Id"}]
+    counters = rows.columns.intersection([*_COUNTED])
+    others = rows.columns.intersection([*_NEEDED, "Process_Id"])
     rows = rows.melt(others, counters, "Counter_Name", "Counter_Value", ignore_index=False)
     return rows[rows["Counter_Value"] != ""]

@@ -15,7 +15,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,22 +106,20 @@ class Roofline:
         names = "" if len(self.groups) == len(self.pieces) else f" of {len(self.groups)} names"
         peaks = ", ".join(f"{unit} {peak:g}" for unit, peak in self.peaks.items())
         bandwidth = f"{self.roofs.bandwidth / 1e9:g} GB/s"
-        lines = [f"{self.label}: {pieces}{names}"]
-        lines.append(f"roofs of {self.roofs.source}: {peaks} TFLOP/s, {bandwidth}")
-        return "\n".join([*lines, "", *self._table(), "", *self._notes()]).rstrip()
+        head = f"{self.label}: {pieces}{names}"
+        known = f"roofs of {self.roofs.source}: {peaks} TFLOP/s, {bandwidth}"
+        return "\n".join([head, known, "", *self._table(), "", *self._notes()]).rstrip()
 
     def _table(self) -> list[str]:
-        head = ["name", plural(self.export.piece), *_HEADS]
         shown = self.groups["name"].head(_SHOWN)
         pieces = self.export.work
-        more = f"... {len(self.groups) - _SHOWN} more"
-        sums = summed(pieces, pieces["name"].where(pieces["name"].isin(shown), more))
-        is_more = sums["name"] == more
-        sums = pd.concat([sums[~is_more], sums[is_more], summed(pieces, "total")])
-        rows = self.roofs.held_against(sums)
+        is_shown = pieces["name"].isin(shown)
+        longest = summed(pieces[is_shown], pieces["name"])
+        more = summed(pieces[~is_shown], f"... {len(self.groups) - _SHOWN} more")
+        rows = self.roofs.held_against(pd.concat([longest, more, summed(pieces, "total")]))
         names = labels(shown, _NAME_WIDTH)
         lines = [_line(names, row) for row in rows.itertuples()]
-        return aligned([head, *lines], left=1)
+        return aligned([["name", plural(self.export.piece), *_HEADS], *lines], left=1)
 
     def _notes(self) -> list[str]:
         notes = [f"   {note}" for note in self.export.notes]
@@ -146,17 +143,18 @@ class Roofline:
         lines = [f"!  {pieces} above the roof, which cannot be: {self._reason()}"]
         for piece in self.above.head(_WORST).itertuples():
             name = shortened(f"{piece.name} {piece.detail}".strip(), _NAME_WIDTH)
-            share = f"{piece.pct_of_roof:.0f} % of its {piece.bound} roof"
-            lines.append(f"   {piece.id}: {name}: {share}")
+            share = f"{piece.pct_of_roof:.0f} %"
+            lines.append(f"   {piece.id}: {name}: {share} of its {piece.bound} roof")
         return lines
 
     def _reason(self) -> str:
         if self.export.counted:
             return "the peaks are another device's, or time and counters are of different runs"
         reason = ""
-        if "memory" in self.above["bound"].to_numpy():
+        bounds = {*self.above["bound"]}
+        if "memory" in bounds:
             reason += "caches served some of the bytes, which bytes_min counts as memory traffic; "
-        if "compute" in self.above["bound"].to_numpy():
+        if "compute" in bounds:
             reason += "FLOPs or times are of something else; "
         return reason + "or the peaks are another device's"
 
@@ -220,7 +218,7 @@ def under_roofs(export: Export, gpu: str) -> Roofline:
 
 def sample() -> Path:
     """Return the sample export that comes with hpcsweep: computed, not measured."""
-    return Path(str(resources.files("hpcsweep.analysis.roofline") / "sample_ncu.csv"))
+    return Path(__file__).with_name("sample_ncu.csv")
 
 
 def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
@@ -283,13 +281,13 @@ def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str 
     varying = dataset.varying_axes(rows)
     records = known.to_dict("records")
     works = [_work(row, points[row["point_id"]], varying, layers=layers) for row in records]
-    about = pd.DataFrame(works)
-    known = known.reset_index(drop=True)
+    about = pd.DataFrame(works, known.index)
     flops = pd.get_dummies(about.pop("unit")).mul(known["flops"], axis=0)
-    seconds = known["median_ms"] / 1e3
-    work = table_of(flops, **about, bytes=known["bytes_min"], seconds=seconds)
-    hardware = dataset.hardware(rows)
-    return Export(work, _peaks_from(rows), tuple(notes), piece, counted=False, hardware=hardware)
+    work = table_of(flops, **about, bytes=known["bytes_min"], seconds=known["median_ms"] / 1e3)
+    return Export(
+        work, _peaks_from(rows), tuple(notes), piece, counted=False,
+        hardware=dataset.hardware(rows),
+    )  # fmt: skip
 
 
 def _peaks_from(rows: pd.DataFrame) -> str:
@@ -302,26 +300,21 @@ def _peaks_from(rows: pd.DataFrame) -> str:
 
 
 def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict[str, Any]:
-    names: list[str] = []
-    detail: list[str] = []
-    for axis in varying:
-        if pd.isna(point[axis]):
-            continue
-        if dataset.is_quantity(axis):
-            detail.append(axis)
-        else:
-            names.append(axis)
+    axes = [axis for axis in varying if not pd.isna(point[axis])]
+    detail = [axis for axis in axes if dataset.is_quantity(axis)]
+    names = [axis for axis in axes if axis not in detail]
     if layers:
         ident = f"{row['point_id']}:{row['call_index']:g}"
         name = row["layer"]
-        detail = [*names, *detail]
+        detail = names + detail
     else:
         ident = row["point_id"]
         name = formats.labelled(point, names) or str(point["model"])
     ran = f"{row.get('algorithm_used')}+{row.get('algorithm')}+{point.get('algorithm')}"
     fewer = any(algorithm.startswith(_FEWER) for algorithm in ran.split("+"))
+    unit = _unit(row, point)
     told = formats.labelled(point, detail)
-    return {"name": name, "id": ident, "unit": _unit(row, point), "detail": told, "fewer": fewer}
+    return {"name": name, "id": ident, "unit": unit, "detail": told, "fewer": fewer}
 
 
 def _unit(row: Row, point: Row) -> str:

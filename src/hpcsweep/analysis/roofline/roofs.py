@@ -70,10 +70,8 @@ def table_of(flops: pd.DataFrame, **columns: Any) -> pd.DataFrame:  # noqa: ANN4
 
 def summed(work: pd.DataFrame, names: Any) -> pd.DataFrame:  # noqa: ANN401 - a column, or one name
     """Return a row for the pieces of each name, the longest first."""
-    numbers = [*units_of(work), "seconds", "bytes", "count"]
-    how = {**dict.fromkeys(numbers, "sum"), "fewer": "any"}
     by_name = work.assign(name=names).groupby("name", as_index=False, sort=False)
-    sums = by_name.agg(how).assign(id="", detail="")
+    sums = by_name.sum(numeric_only=True).assign(id="", detail="").astype({"fewer": bool})
     return sums.sort_values("seconds", ascending=False, kind="stable")
 
 
