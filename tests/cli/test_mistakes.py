@@ -104,6 +104,7 @@ COMMANDS = [
     ("rm", "Missing argument 'SWEEP'; there are: none yet (see `hpcsweep rm --help`)"),
     ("config --set top=5", "no option --set: to set one, write a line into hpcsweep.toml"),
     ("submit quickstart --html x.html", "no option --html: it belongs to `hpcsweep report`"),
+    ("roofline k.csv --summary s.csv", "no option --summary: a second `--out FILE.csv` writes"),
     ("status --jsn", "No such option", "'--json'"),
     ("status --results x", "--results belongs before the command: hpcsweep --results"),
     ("status --debug", "--debug belongs before the command: hpcsweep --debug ... status"),

@@ -132,6 +132,9 @@ def _of_others(option: str, command: click.Command) -> str:
         filters = "--where" in _options_of(command)
         written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
         return f"{axis} is an axis; {written}"
+    # scripts that draw rooflines have one option for the picture and another for its numbers
+    if option == "--summary" and "--out" in _options_of(command):
+        return "a second `--out FILE.csv` writes the numbers"
     for name, other in main.commands.items():
         if option in _options_of(other):
             return f"it belongs to `hpcsweep {name}`"
