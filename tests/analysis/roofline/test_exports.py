@@ -121,6 +121,16 @@ TIMES_ALONE = [
         "Nsight Systems counts neither, Nsight Compute does",
         "ncu --csv --page raw --metrics",
     ),
+    (
+        "kern_sum.txt",
+        "cuda_gpu_kern_sum (Nsight Systems) has times, and no FLOPs or bytes",
+        "ncu --csv --page raw --metrics",
+    ),
+    (
+        "ncu.txt",
+        "ncu (Nsight Compute) has no launches by their IDs, as with --csv",
+        "ncu --csv --page raw --metrics",
+    ),
     ("a_cuda_gpu_trace.csv", "cuda_gpu_trace (Nsight Systems)", "ncu --csv --page raw --metrics"),
     (
         "1_kernel_stats.csv",
@@ -139,7 +149,7 @@ TIMES_ALONE = [
     ),
     (
         "summary.csv",
-        "ncu --print-summary (Nsight Compute) has averages over launches",
+        "ncu (Nsight Compute) has no launches by their IDs",
         "ncu --csv --page raw --metrics",
     ),
 ]
@@ -161,6 +171,8 @@ def test_what_has_times_alone_is_named_with_the_command_of_its_tool(desk, name, 
     ("name", "words"),
     [
         ("a.nsys-rep", "ncu --csv --page raw"),
+        ("a.sqlite", "ncu --csv --page raw"),
+        ("k.csv.gz", "unpack it first: gunzip k.csv.gz"),
         ("a_results.db", "rocpd convert -i a_results.db --output-format csv"),
         ("a.ncu-rep", "ncu --import a.ncu-rep --csv --page raw > kernels.csv"),
     ],

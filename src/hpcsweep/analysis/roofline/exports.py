@@ -56,8 +56,8 @@ class Form:
 FORMS: Final = (
     Form("ncu --csv (Nsight Compute)", ("Kernel Name", "ID"), _NCU, ncu.read_ncu),
     Form(
-        "ncu --print-summary (Nsight Compute)", ("Invocations", "Kernel Name"), _NCU,
-        has="averages over launches, and no launch",
+        "ncu (Nsight Compute)", ("Metric Name",), _NCU,
+        has="no launches by their IDs, as with --csv and without --print-summary",
     ),
     Form(
         "counter_collection.csv (rocprofv3)", ("Counter_Name",), _ROCPROFV3, rocprof.read_rocprof
@@ -77,6 +77,8 @@ FORMS: Final = (
 _REPORTS: Final = {
     ".ncu-rep": "export it first: ncu --import {} --csv --page raw > kernels.csv",
     ".nsys-rep": f"a report without FLOPs and bytes; {_NOT_NSYS}",
+    ".sqlite": f"a report without FLOPs and bytes; {_NOT_NSYS}",
+    ".gz": "unpack it first: gunzip {}",
     ".db": "export it first: rocpd convert -i {} --output-format csv",
 }
 
@@ -108,7 +110,8 @@ def recognised(path: Path) -> tuple[Form, Source]:
         for number, line in enumerate(lines):
             if form.columns[0] not in line:
                 continue
-            cells = {cell.strip('" ') for cell in re.split(r"[,;\t]", line)}
+            # the tables for people have spaces between the columns
+            cells = {cell.strip('" ') for cell in re.split(r"[,;\t]|  +", line)}
             if cells.issuperset(form.columns):
                 return form, Source(path, lines, number)
     known = ", ".join(form.name for form in FORMS if form.read)

@@ -161,7 +161,6 @@ def factor_of(unit: str, known_units: str) -> float | None:
 
 def read_launches(source: Source) -> Launches:
     """Read an export's launches; `UsageError` where it was cut, or holds several exports."""
-    path = source.path
     # the program's own output and ncu's remarks may stand between the rows
     quote = '"' if source.lines[source.start].startswith('"') else ""
     lines = [x if x.startswith(quote) and not x.startswith("==") else "" for x in source.lines]
@@ -172,7 +171,7 @@ def read_launches(source: Source) -> Launches:
         cells = rows[rows["Metric Name"] != ""]  # without remarks of rules
         cells = cells.drop_duplicates(["ID", *_CELL])  # which several sections show
     elif rows.empty or rows["ID"].iloc[0]:
-        raise Lacking(f"{path}: no row of units below the header")
+        raise Lacking(f"{source.path}: no row of units below the header")
     else:
         units, rows = rows.iloc[0], rows.iloc[1:]
         metrics = [name for name in map(str, rows) if re.match(_METRIC, name)]
@@ -182,10 +181,10 @@ def read_launches(source: Source) -> Launches:
     announced = sum(line.startswith("==PROF== Profiling ") for line in source.lines)
     if launches.empty or announced > len(launches):
         raise Lacking(
-            f"{path}: {len(launches)} launches, and ncu announced {announced or 'some'}: the "
-            "export was cut"
+            f"{source.path}: {len(launches)} launches, and ncu announced {announced or 'some'}: "
+            "the export was cut"
         )
-    return Launches(path, launches, cells)
+    return Launches(source.path, launches, cells)
 
 
 def metrics() -> list[str]:

@@ -80,7 +80,6 @@ def passes() -> str:
 
 def read_rocprof(sources: Sequence[Source]) -> Export:
     """Read the passes of one run, a piece per dispatch; `UsageError` where one was cut."""
-    path = sources[0].path
     rows = pd.concat([_pass(source) for source in sources])
     dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them
     before = rows.groupby(_KEY)["Kernel_Name"].transform("first")
@@ -97,12 +96,12 @@ def read_rocprof(sources: Sequence[Source]) -> Export:
     for key, cells in counters[counters.isna().any(axis=1)].iterrows():
         missing = ", ".join(cells.index[cells.isna()])
         raise Lacking(
-            f"{path}: dispatch {key[-1]} ({names[key][:60]}) lacks {missing}; the export was cut, "
-            "or passes are missing"
+            f"{sources[0].path}: dispatch {key[-1]} ({names[key][:60]}) lacks {missing}; the "
+            "export was cut, or passes are missing"
         )
     seconds = (dispatches["End_Timestamp"] - dispatches["Start_Timestamp"]) / 1e9
     for _, ident in seconds.index[seconds <= 0]:
-        raise Lacking(f"{path}: dispatch {ident} took no time")
+        raise Lacking(f"{sources[0].path}: dispatch {ident} took no time")
     flops = pd.DataFrame(index=counters.index)
     for name, (unit, weight) in _OPERATIONS.items():
         flops[unit] = flops.get(unit, 0.0) + weight * counters[name]
@@ -112,18 +111,17 @@ def read_rocprof(sources: Sequence[Source]) -> Export:
 
 
 def _pass(source: Source) -> pd.DataFrame:
-    path = source.path
     if source.lines[-1]:  # a number that was cut still looks like one
-        raise Lacking(f"{path}: the last line has no end: the export was cut")
+        raise Lacking(f"{source.path}: the last line has no end: the export was cut")
     rows = source.table().rename(columns=_OTHER_NAMES)
     if "Counter_Name" not in rows:
         rows = _long(rows)
     missing = [name for name in _NEEDED if name not in rows]
     if missing:
-        raise Lacking(f"{path}: no column {', '.join(missing)}")
+        raise Lacking(f"{source.path}: no column {', '.join(missing)}")
     rows = rows[rows["Counter_Name"].isin(_COUNTED)]
     if rows.empty:
-        raise Lacking(f"{path}: no dispatch has a counter of a roofline")
+        raise Lacking(f"{source.path}: no dispatch has a counter of a roofline")
     # each pass is a run of its own, with other process ids: their order joins them
     process = pd.factorize(rows["Process_Id"])[0] if "Process_Id" in rows else 0
     rows = rows.assign(process=process)
