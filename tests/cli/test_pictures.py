@@ -56,7 +56,7 @@ def test_the_json_of_a_roofline_is_pure_and_holds_pieces_sums_and_total(desk, st
         (("k.csv", "--gpu", "l40", "--out", "k.jpeg"), "pictures end in .png"),
         (("k.csv", "--gpu", "l40", "--out", "no/k.png"), "there is no folder"),
         (("k.csv", "--gpu", "l40", "--out", "no/k.csv"), "No such file"),
-        (("k.csv", "--gpu", "l40", "--layers"), "--layers is for sweeps"),
+        (("k.csv", "--gpu", "l40", "--layers"), "k.csv: --layers is for sweeps"),
         (("missing.csv", "--gpu", "l40"), "missing.csv: No such file"),
         (("k.csv", "k.csv", "--gpu", "l40"), "give one export"),
         (("x.ncu-rep",), "ncu --import x.ncu-rep --csv"),

@@ -131,6 +131,11 @@ TIMES_ALONE = [
         "ncu (Nsight Compute) has no launches by their IDs, as with --csv",
         "ncu --csv --page raw --metrics",
     ),
+    (
+        "a_cuda_gpu_sum.csv",
+        "a summary of nsys stats (Nsight Systems) has times",
+        "ncu --csv --page raw --metrics",
+    ),
     ("a_cuda_gpu_trace.csv", "cuda_gpu_trace (Nsight Systems)", "ncu --csv --page raw --metrics"),
     (
         "1_kernel_stats.csv",

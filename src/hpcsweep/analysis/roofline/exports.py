@@ -72,6 +72,7 @@ FORMS: Final = (
         rocprof.read_rocprof,
     ),
     Form("cuda_gpu_kern_sum (Nsight Systems)", ("Instances", "Name"), _NOT_NSYS),
+    Form("a summary of nsys stats (Nsight Systems)", ("Total Time (ns)",), _NOT_NSYS),
     Form("cuda_gpu_trace (Nsight Systems)", ("CorrId", "Name"), _NOT_NSYS),
 )  # fmt: skip
 _REPORTS: Final = {

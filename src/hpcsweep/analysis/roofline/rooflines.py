@@ -202,7 +202,7 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
         name = "sample (computed, not measured)" if is_sample else source[0].stem
         if layers or where:
             option = "--layers" if layers else "--where"
-            raise UsageError(f"{option} is for sweeps; an export has one row per launch")
+            raise UsageError(f"{source[0]}: {option} is for sweeps, an export has launches")
         export = exports.read(source)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
     roofline = Roofline(label or name, export, roofs)
