@@ -128,7 +128,7 @@ TIMES_ALONE = [
     ),
     (
         "ncu.txt",
-        "ncu (Nsight Compute) has no launches by their IDs, as with --csv",
+        "ncu (Nsight Compute) has no IDs of launches: it was written without --csv",
         "ncu --csv --page raw --metrics",
     ),
     (
@@ -154,7 +154,7 @@ TIMES_ALONE = [
     ),
     (
         "summary.csv",
-        "ncu (Nsight Compute) has no launches by their IDs",
+        "ncu (Nsight Compute) has no IDs of launches",
         "ncu --csv --page raw --metrics",
     ),
 ]

@@ -1,7 +1,7 @@
 """Recognises a profiler's export by the header of its table, and has the right reader read it.
 
-`FORMS` lists what people have, the first that fits counts. What has times alone, or was cut, is
-told by its name, with the command of that tool that collects what a roofline needs.
+`FORMS` lists what people have. What has times alone, or was cut, is told by its name, with the
+command of that tool that collects what a roofline needs.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class Form:
     columns: tuple[str, ...]
     how: str
     read: Callable[[Sequence[Source]], Export] | None = None
-    has: str = "times, and no FLOPs or bytes"  # what is not read
+    has: str = "times, and no FLOPs or bytes"  # of a form that nothing reads
 
 
 # Where the headers come from: Nsight Compute's documentation of its command line (page `details`
 # and `raw`, --print-summary); Nsight Systems' analysis guide, statistical reports; ROCprofiler's
 # and ROCprofiler-SDK's documentation of rocprof, rocprofv2 and rocprofv3; `tests/workloads` of ROCm
-# Compute Profiler.
+# Compute Profiler. The first whose columns are in a header counts: who tells most stands first.
 FORMS: Final = (
     Form("ncu --csv (Nsight Compute)", ("Kernel Name", "ID"), _NCU, ncu.read_ncu),
     Form(
         "ncu (Nsight Compute)", ("Metric Name",), _NCU,
-        has="no launches by their IDs, as with --csv and without --print-summary",
+        has="no IDs of launches: it was written without --csv, or with --print-summary",
     ),
     Form(
         "counter_collection.csv (rocprofv3)", ("Counter_Name",), _ROCPROFV3, rocprof.read_rocprof
