@@ -64,11 +64,16 @@ def regular_bytes(path: Path) -> bytes:
 
 def sha256(path: Path) -> str:
     """Return the checksum of what a file holds."""
-    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return digest(file)
+
+
+def digest(file: IO[bytes]) -> str:
+    """Return the checksum of what is left to read of an open file."""
+    found = hashlib.sha256()
+    while block := file.read(_BLOCK):
+        found.update(block)
+    return found.hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import oldtables
 import resultsfolder
 from hpcsweep.analysis import dataset
 from hpcsweep.errors import Incomplete, ResultsError, UsageError
-from hpcsweep.importing import importer
+from hpcsweep.importing import importer, submission
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.shards import ShardWriter
 from localruns import FORTY_SLOW
@@ -28,16 +29,14 @@ from waiting import wait_for
 HERE, THERE = "20260101-000000-v100", "20260102-000000-mi250"
 
 
-def site(folder, submission, gpu, text=SWEEP):
+def site(folder, name, gpu, text=SWEEP):
     """Return the results of a site, measured on its GPU; points have its name."""
     folder.mkdir()
     made = resultsfolder.make(folder, text)
     points = resultsfolder.points_of(folder, text, gpu)
     made = resultsfolder.Folder(made.sweep_dir, points)
-    made.submit(
-        submission, text=text, gpu=gpu, rehearsal=False, host=f"login.{gpu}", launcher="sbatch"
-    )
-    made.measure(made.shard(submission), median_ms=2.0)
+    made.submit(name, text=text, gpu=gpu, rehearsal=False, host=f"login.{gpu}", launcher="sbatch")
+    made.measure(made.shard(name), median_ms=2.0)
     collecting.collect(made.sweep_dir)
     return made.sweep_dir
 
@@ -308,8 +307,8 @@ def test_rows_that_a_copy_of_oneself_has_beyond_are_a_submission_of_their_own(tm
     assert collecting.tables_of(mine)[1] == []
 
 
-def test_what_was_imported_only_grows(sites):
-    """An older copy of it takes nothing away; a later one brings the rest of each file."""
+def test_an_imported_submission_gives_way_to_a_copy_that_has_all_its_rows(sites):
+    """A later one brings the rest of each file; an older one is refused, and takes nothing away."""
     here, there = sites
     name = f"{THERE}/0.0.overall.csv"
     whole = (there.shards_dir / name).read_bytes()
@@ -318,12 +317,13 @@ def test_what_was_imported_only_grows(sites):
     importer.bring(here.path.parent, there.path)
     assert (here.shards_dir / name).read_bytes() == cut
     grown_to(there, name, whole)
-    assert importer.bring(here.path.parent, there.path).notes[0].startswith("3 files copied")
+    assert importer.bring(here.path.parent, there.path).notes[0].startswith("4 files copied")
     assert collecting.collect(here).points == 16
     after = contents(here)
     for shorter in (cut, b"", whole[:9]):
         grown_to(there, name, shorter)
-        importer.bring(here.path.parent, there.path)
+        with pytest.raises(ResultsError, match=rf"{THERE}: lacks the row of point .*--as imports"):
+            importer.bring(here.path.parent, there.path)
         assert contents(here) == after
 
 
@@ -340,9 +340,9 @@ def test_a_line_that_its_writer_took_back_is_no_other_file(tmp_path):
     importer.bring(made.sweep_dir.path.parent, copy.path, "demo")
     assert {**contents(made.sweep_dir), **before} == contents(made.sweep_dir)
     assert len(made.sweep_dir.submissions()) == 1
-    grown_to(copy, "s1/0.0.overall.csv", b"\n".join([*lines[:4], lines[6], lines[5][:80]]))
+    resultsfolder.reseal(copy.shards()[0], lambda cells: {**cells, "median_ms": "3"})
     importer.bring(made.sweep_dir.path.parent, copy.path, "demo")
-    assert len(made.sweep_dir.submissions()) == 2  # its row is another one
+    assert len(made.sweep_dir.submissions()) == 2  # its rows are others
 
 
 def test_submissions_of_two_sites_that_began_in_the_same_second_are_both_there(sites, tmp_path):
@@ -377,56 +377,205 @@ def test_the_same_points_sent_by_another_are_another_submission(sites, field):
     assert len(here.submissions()) == 3
 
 
-def test_a_damaged_copy_replaces_nothing(sites):
-    """The intact rows of both are there."""
+def changed_in_place(path):
+    """Change a byte in the middle of a file, as a disk does: with the same size and time."""
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def with_all_kinds_of_files(run):
+    """Give the attempt of the other site a record and a trace beside its rows."""
+    (shard,) = run.shards_of(THERE)
+    shard.env.write_text(json.dumps({"state": "done", "node": "n1"}))
+    (shard.folder / "trace.json.gz").write_bytes(bytes(range(200)))
+    return [shard.overall, shard.layers, shard.samples, shard.env, run.submission(THERE).chunks]
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("harm", [changed_in_place, Path.unlink, lambda path: os.truncate(path, 9)])
+def test_a_damaged_copy_replaces_nothing_and_is_mended_by_a_good_one(sites, place, harm):
+    """Which of both is damaged, their rows tell, not sizes and times."""
+    here, there = sites
+    files = with_all_kinds_of_files(there)
+    importer.bring(here.path.parent, there.path)
+    good = contents(here)
+    mine = here.path / files[place].relative_to(there.path)
+    kept = files[place].read_bytes()
+    harm(files[place])
+    with pytest.raises(ResultsError, match=rf"{THERE}: lacks .*which is here"):
+        importer.bring(here.path.parent, there.path)
+    assert contents(here) == good
+    files[place].write_bytes(kept)
+    harm(mine)
+    importer.bring(here.path.parent, there.path)
+    assert contents(here) == good
+    assert collecting.collect(here).left_out == []
+
+
+def test_a_trace_that_was_cut_replaces_nothing(sites):
+    """Nothing but its size tells; a longer one is a newer one."""
+    here, there = sites
+    with_all_kinds_of_files(there)
+    importer.bring(here.path.parent, there.path)
+    trace = there.shards_dir / THERE / "trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:-1])
+    with pytest.raises(ResultsError, match=rf"{THERE}: lacks all of trace.json.gz"):
+        importer.bring(here.path.parent, there.path)
+    trace.write_bytes(bytes(300))
+    importer.bring(here.path.parent, there.path)
+    assert (here.shards_dir / THERE / "trace.json.gz").read_bytes() == bytes(300)
+
+
+def test_what_is_refused_keeps_the_others_out(sites):
+    """So a message says all: nothing was imported."""
     here, there = sites
     importer.bring(here.path.parent, there.path)
     before = contents(here)
+    for name in ("20260101-120000-mi250", "20260103-000000-mi250"):
+        shutil.copytree(there.submission(THERE).path, there.submission(name).path)
+        record = there.submission(name).read_manifest()
+        there.submission(name).write_manifest(replace(record, created_at=name))
     (shard,) = there.shards()
-    grown_to(there, f"{THERE}/0.0.overall.csv", shard.overall.read_bytes().replace(b"ok", b"no", 1))
+    shard.overall.write_bytes(b"")
+    with pytest.raises(ResultsError, match="nothing was imported"):
+        importer.bring(here.path.parent, there.path)
+    assert contents(here) == before
+
+
+def test_a_disk_that_is_full_half_way_changes_nothing(sites):
+    """By a limit on the size of files: what was copied is removed, what is here stays."""
+    here, there = sites
     importer.bring(here.path.parent, there.path)
-    assert {**contents(here), **before} == contents(here)
-    report = collecting.collect(here)
-    assert report.points == 16
+    before = contents(here)
+    made = resultsfolder.Folder(
+        there, resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
+    )
+    made.measure(made.shard(THERE, 0, 1), median_ms=3.0)
+    (there.shards_dir / THERE / "trace.json.gz").write_bytes(bytes(1 << 20))
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
+        try:
+            importer.bring(here.path.parent, there.path)
+        except ResultsError as error:
+            os._exit(7 if "File too large" in str(error) else 8)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert contents(here) == before
+    assert not [*here.path.glob(".import-*")]
+    importer.bring(here.path.parent, there.path)
+    assert len(rows_of(here)) == 24
 
 
-@pytest.mark.parametrize("there_before", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_an_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path, there_before):
-    """Each submission that can be seen is whole; in the end nothing is twice or left over."""
+@pytest.fixture
+def grown(sites, tmp_path):
+    """Return results with an import of the other site, which has measured more since."""
     _, there = sites
-    results = tmp_path / "new"
-    if there_before:
-        folder = resultsfolder.Folder(
-            there, resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
-        )
-        importer.bring(results, there.path)
-        folder.measure(folder.shard(THERE, 0, 1), folder.points[:2], median_ms=3.0)
-        folder.submit("20260103-000000-mi250", folder.points[:1])
-        folder.measure(folder.shard("20260103-000000-mi250"), folder.points[:1])
-    states, number = [], 0
-    shutil.copytree(results, tmp_path / "before") if there_before else None
-    while True:
-        shutil.rmtree(results, ignore_errors=True)
-        if there_before:
-            shutil.copytree(tmp_path / "before", results)
+    importer.bring(tmp_path / "before", there.path)
+    points = resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
+    made = resultsfolder.Folder(there, points)
+    made.measure(made.shard(THERE, 0, 1), points[:2], median_ms=3.0)
+    made.submit("20260103-000000-mi250", points[:1])
+    made.measure(made.shard("20260103-000000-mi250"), points[:1])
+    return tmp_path / "before", there
+
+
+@pytest.mark.no_second_try
+@pytest.mark.slow
+def test_a_first_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path):
+    """Each submission that can be seen is whole; in the end nothing is left over."""
+    _, there = sites
+    sizes = set()
+    number = 0
+    killed = True
+    while killed:
+        results = tmp_path / str(number)
         killed = _killed(number, results, there.path)
         run = resultsfolder.SweepDir(results / there.path.name)
         for mine in run.submissions():
-            theirs = there.submission(mine.id)
-            assert mine.chunks.read_bytes() == theirs.chunks.read_bytes()
-        states.append(rows_of(run))
+            assert mine.chunks.read_bytes() == there.submission(mine.id).chunks.read_bytes()
+        sizes.add(len(rows_of(run)))
         importer.bring(results, there.path)
         assert rows_of(run) == rows_of(there)
         assert not [*run.path.glob(".import-*")]
-        assert {one.read_manifest().source for one in run.submissions()} == {"login.mi250"} | (
-            {there.path.name} if there_before else set()
-        )
-        if not killed:
-            break
         number += 1
     assert number > 20  # moments
-    sizes = {len(state) for state in states}
-    assert sizes == ({8, 10, 11} if there_before else {0, 8})
+    assert sizes == {0, 8}
+
+
+@pytest.mark.no_second_try
+def test_an_import_over_another_that_is_killed_at_any_moment_loses_no_row(grown, tmp_path):
+    """None is there twice, and each that was here is, or lies beside it until the next import."""
+    before, there = grown
+    old = resultsfolder.SweepDir(before / there.path.name)
+    sizes = set()
+    swapping = 0
+    number = 0
+    killed = True
+    while killed:
+        results = tmp_path / str(number)
+        shutil.copytree(before, results)
+        killed = _killed(number, results, there.path)
+        run = resultsfolder.SweepDir(results / there.path.name)
+        rows = rows_of(run)
+        assert len(rows) == len({*rows})
+        beside = [resultsfolder.SweepDir(aside) for aside in run.path.glob(".import-*/old")]
+        kept = [row for one in beside for row in rows_of(one)]
+        # once the rows of the new one are there, the old ones are being removed
+        assert {*rows_of(old)} <= {*rows} or rows_of(old) == kept
+        for mine in run.submissions():
+            own = [row for row in rows if row[0] == mine.id]
+            assert own in [
+                [row for row in rows_of(one) if row[0] == mine.id] for one in (old, there)
+            ]
+            assert mine.chunks.read_bytes() == there.submission(mine.id).chunks.read_bytes()
+        swapping += bool(beside)
+        sizes.add(len(rows))
+        submission.remove_leftovers(results)  # as an import of another sweep begins
+        assert {*rows_of(old)} <= {*rows_of(run)}
+        assert not [*run.path.glob(".import-*")]
+        importer.bring(results, there.path)
+        assert rows_of(run) == rows_of(there)
+        sources = {one.read_manifest().source for one in run.submissions()}
+        assert sources == {"login.mi250", there.path.name}
+        shutil.rmtree(results)
+        number += 1
+    assert swapping > 10  # moments
+    # none between two renames: the rows of before are beside, and those that come wait
+    assert sizes == {0, 8, 10, 11}
+
+
+@pytest.mark.no_second_try
+@pytest.mark.slow
+def test_an_import_that_is_killed_twice_loses_no_row(grown, tmp_path):
+    """The second time while it goes on with what the first one had begun."""
+    before, there = grown
+    old = resultsfolder.SweepDir(before / there.path.name)
+    number = 0
+    killed = True
+    while killed:
+        once = tmp_path / f"once {number}"
+        shutil.copytree(before, once)
+        killed = _killed(number, once, there.path)
+        again = 0
+        while [*once.glob("*/.import-*/old")]:
+            twice = tmp_path / "twice"
+            shutil.copytree(once, twice)
+            finished = not _killed(again, twice, there.path)
+            submission.remove_leftovers(twice)
+            run = resultsfolder.SweepDir(twice / there.path.name)
+            assert {*rows_of(old)} <= {*rows_of(run)} <= {*rows_of(there)}
+            assert not [*run.path.glob(".import-*")]
+            shutil.rmtree(twice)
+            if finished:
+                break
+            again += 1
+        shutil.rmtree(once)
+        number += 1
 
 
 def _killed(number, results, path):

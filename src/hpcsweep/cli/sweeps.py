@@ -176,7 +176,9 @@ def _disk(results: Path, sweeps: Sequence[SweepDir]) -> Answer:
     from hpcsweep.cluster import disk
 
     for path in disk.unfinished(results):
-        messages.note(f"{path}: of an import that runs, or was killed: the next one removes it")
+        messages.note(
+            f"{path}: of an import that runs, or was killed: the next one finishes or removes it"
+        )
     used = {sweep_dir.name: disk.usage(sweep_dir) for sweep_dir in sweeps}
     lines = []
     for name, kinds in used.items():

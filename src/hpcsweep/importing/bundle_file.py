@@ -28,7 +28,7 @@ _ENCRYPTED: Final = 0x1  # a flag of a member
 _MOST: Final = 1_000_000  # members; a sweep of 100,000 chunks has half of that, a disk few more
 _SUMS_MOST: Final = 256 << 20  # bytes of checksums: those of as many members
 _FOLDERS: Final = 5000  # a submission has two; a person sends some hundred
-DEEPEST: Final = 32  # folders in each other, such as those of the user's own packages
+_DEEPEST: Final = 32  # folders in each other, such as those of the user's own packages
 _BLOCK: Final = 1 << 20
 _CLUSTER: Final = 4096  # bytes that the smallest file takes on a disk
 
@@ -122,7 +122,7 @@ def _what_is_odd(member: zipfile.ZipInfo, folder: str) -> str:
     """Return what is wrong with a member by its entry in the directory, empty for nothing."""
     name = member.orig_filename  # `filename` ends at a NUL
     parts = name.split("/")
-    if not {"", ".", ".."}.isdisjoint(parts) or len(parts) > DEEPEST or not name.isprintable():
+    if not {"", ".", ".."}.isdisjoint(parts) or len(parts) > _DEEPEST or not name.isprintable():
         return "is no name of a file"
     if not name.startswith(folder):
         return f"is outside of {folder}"

@@ -1,37 +1,38 @@
 """Copies the submissions of another machine's results folder: shards and manifests, no logs.
 
-Shards only grow: nothing here gets shorter or is replaced, and what was not imported is not written
-into. What is new becomes visible when it is whole.
+Each is copied aside as a whole, then moved in. An imported one that is here gives way to a copy
+that has all that it has; what was measured here is never touched.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import stat
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from hpcsweep import environment, files
-from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
+from hpcsweep import environment, files, sources
+from hpcsweep.errors import HpcsweepError, ResultsError, Unread, UsageError
 from hpcsweep.importing import bundle_file, submission
-from hpcsweep.sources import is_digest
-from hpcsweep.store import folders, manifest
-from hpcsweep.store.folders import SubmissionDir, SweepDir
+from hpcsweep.store import folders, manifest, row_reader
+from hpcsweep.store.collect import merge
+from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.text import count
 
-LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
-# bytes of a record or a sweep; of a file beside the rows
-_SMALL = 64 << 20
-_LARGE = 4 << 30
-_RECORDS: Final = {"manifest.json", "chunks.jsonl"}
+_SMALL: Final = 64 << 20  # bytes of a record or of code: far more than any has
+_LARGE: Final = 4 << 30  # bytes of what measuring writes: rows of a chunk, a trace, a checkpoint
+_CHUNKS: Final = "chunks.jsonl"
 _ROWS: Final = ".overall.csv"
-_BLOCK: Final = 1 << 20  # bytes compared at a time
+_ATTEMPT: Final = ".env.json"
+# each row has a checksum of what it has in these
+_OF_ROWS: Final = (_ROWS, ".layers.csv", ".samples.csv")
 
 Names = tuple[str, ...]
 
@@ -47,298 +48,288 @@ def find(path: Path) -> SweepDir | None:
     return inside[0] if inside else None
 
 
-def check(theirs: SweepDir, sweep_dir: SweepDir) -> None:
-    """Raise `UsageError` for another sweep than that here: its rows would be orphans.
+def copy(root: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
+    """Copy what is not here, or has more there; return the source, and what was done.
 
-    `ResultsError` where there is a link, pipe or device in it, or it has no room here.
-    """
-    _prove(theirs.path, sweep_dir)
-    # results without a sweep file: of tables, or an earlier version's import was cut short
-    has_file = sweep_dir.sweep_file.exists() or not all(
-        one.spec_sha256 for one in sweep_dir.manifests()
-    )
-    if sweep_dir.ages() and has_file and _text(theirs) != _text(sweep_dir):
-        raise UsageError(
-            f"{sweep_dir.sweep_file} is not the sweep of {theirs.path}: --as imports it under "
-            "another name (`compare` takes both)"
-        )
-
-
-def _text(sweep_dir: SweepDir) -> bytes:
-    try:
-        with files.opened(sweep_dir.path, sweep_dir.sweep_file.name, most=_SMALL) as file:
-            return file.read(_SMALL)
-    except ResultsError:
-        return b""
-
-
-def _prove(root: Path, sweep_dir: SweepDir) -> None:
-    """Raise `ResultsError` where anything that is to be copied is no regular file, or too much."""
-    total = 0
-    for names in _every(root):
-        with files.opened(root, *names, most=_most(names)) as file:
-            total += os.fstat(file.fileno()).st_size
-    if total > (free := shutil.disk_usage(sweep_dir.path).free):
-        raise ResultsError(
-            f"{root}: has {total:,} bytes to copy, {sweep_dir.path} has room for {free:,}"
-        )
-
-
-def _most(names: Names) -> int:
-    return _LARGE if names[0] == "shards" or names[-1] == "chunks.jsonl" else _SMALL
-
-
-def _every(root: Path) -> Iterator[Names]:
-    """Yield what is copied; `ResultsError` for a name that a terminal would not show as it is."""
-    yield from ((name,) for name in _listed(root) if name in {"sweep.yaml", manifest.LAYOUT_FILE})
-    for name in filter(is_digest, _listed(root, "own_files")):
-        yield from _below(root, "own_files", name)
-    for name in _listed(root, "submissions"):
-        inside = _listed(root, "submissions", name)
-        yield from (("submissions", name, file) for file in inside if file in _RECORDS)
-        if "manifest.json" in inside:
-            shards = _listed(root, "shards", name, files=True)
-            yield from (("shards", name, file) for file in shards)
-
-
-def _below(root: Path, *names: str) -> Iterator[Names]:
-    """Yield the files in a folder and its folders, to any depth."""
-    for name in _listed(root, *names):
-        inside = *names, name
-        yield from _below(root, *inside) if root.joinpath(*inside).is_dir() else (inside,)
-
-
-def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
-    """Return what is in a folder, but hidden files and, if files are wanted, folders."""
-    folder = root
-    if len(names) > bundle_file.DEEPEST:
-        raise ResultsError(
-            f"{root.joinpath(*names)}: is in more than {bundle_file.DEEPEST} folders"
-        )
-    for name in names:
-        folder /= name
-        if folder.is_symlink():
-            raise ResultsError(f"{folder}: is a link; copy what you trust with `cp -rL` first")
-    if not folder.is_dir():
-        return []
-    every = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
-    if bad := [name for name in every if not name.isprintable()]:
-        raise ResultsError(f"{folder}: has the name {bad[0]!r}; rename it")
-    return [n for n in every if not (files and stat.S_ISDIR((folder / n).lstat().st_mode))]
-
-
-def copy(theirs: SweepDir, sweep_dir: SweepDir) -> tuple[str, Names]:
-    """Copy what is not there yet, or was longer since; return the source, and what was done.
-
-    Each submission becomes visible when it is whole. The caller holds the sweep folder's lock.
+    The caller holds the sweep folder's lock. Nothing is imported, and `UsageError` raised, where it
+    is another sweep than that here: its rows would be orphans; `ResultsError` where a link, pipe or
+    device is in it, there is no room for it, or a submission lacks a row that is here of it.
     """
     with submission.arriving(sweep_dir) as ready:
-        check(theirs, sweep_dir)
-        return _copy(theirs.path, sweep_dir, ready)
+        return _copy(root, root, sweep_dir, ready)
 
 
 def copy_bundle(path: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
-    """Copy as `copy` does from a bundle, which errors and notes name; the caller holds the lock."""
+    """Copy as `copy` does from a bundle."""
     with submission.arriving(sweep_dir) as ready:
         aside = ready.path.with_name("unpacked")
-        try:
-            theirs = SweepDir(bundle_file.unpack(path, aside))
-            check(theirs, sweep_dir)
-            source, notes = _copy(theirs.path, sweep_dir, ready)
-        except HpcsweepError as error:
-            raise type(error)(str(error).replace(str(aside), str(path))) from error
-        return source, tuple(note.replace(str(theirs.path), str(path)) for note in notes)
+        with _told_as(aside, path):
+            return _copy(bundle_file.unpack(path, aside), path, sweep_dir, ready)
 
 
-def _copy(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]:
-    every = [*_every(root)]
-    aside = ready.path.parent
-    safe = _records(root, every, SweepDir(aside / "theirs"))
-    shards = defaultdict[str, list[Names]](list)
-    for names in every:
-        if names[0] == "shards":
-            shards[names[1]].append(names)
-    here = {one: record for one in sweep_dir.submissions() if (record := one.manifest_or_none())}
+@contextmanager
+def _told_as(aside: Path, path: Path) -> Iterator[None]:
+    """Name in errors the place that a person knows, in place of a copy of it."""
+    try:
+        yield
+    except HpcsweepError as error:
+        raise type(error)(str(error).replace(str(aside), str(path))) from error
+
+
+def _copy(root: Path, path: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]:
+    """Copy from a results folder that is at a path, or was unpacked from there."""
+    manifest.check_layout(root)
+    for names in _of_sweep(root):
+        _take(root, names, ready.path.joinpath(*names))
+    _refuse_another_sweep(path, ready.sweep_file, sweep_dir)
+    source, notes = _copy_submissions(root, sweep_dir, ready)
+    made = ready.submissions()
+    if not made and not sweep_dir.submissions():
+        raise ResultsError(f"{path}: no submission in it")
+    # the sweep file before submissions: so an import that is cut short can be repeated
+    if ready.sweep_file.exists() and not sweep_dir.ages():
+        ready.sweep_file.replace(sweep_dir.sweep_file)
+    for digest in _listed(ready.path, "own_files"):
+        kept = sweep_dir.own_files / digest
+        if not kept.exists():
+            submission.move(ready.own_files / digest, kept)
+    number = 0
+    for one in made:
+        number += sum(1 for _ in _files(ready.path, one.id))
+        submission.arrive(one, sweep_dir)
+    return source, (f"{count(number, 'file')} copied from {path}", *notes)
+
+
+def _copy_submissions(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, list[str]]:
+    """Copy aside what is not here; return the source, and what a person should know.
+
+    Of several copies here the first is renewed; where one was measured here, nothing of that is
+    missing there, or it is another submission.
+    """
+    here: dict[SubmissionDir, Manifest] = {}
+    for one in sweep_dir.submissions():
+        its = one.manifest_or_none()
+        if its:
+            here[one] = its
+    known = [*here.values()]
+    taken = {*sweep_dir.ages()}
     source = root.name
-    copied = 0
-    notes = list[str]()
-    if not sweep_dir.ages() and safe.sweep_file.exists():
-        safe.sweep_file.replace(
-            sweep_dir.sweep_file
-        )  # first, so that what is cut short can be repeated
-    for digest in _listed(safe.path, "own_files"):
-        if not (to := sweep_dir.own_files / digest).exists():
-            submission.move(safe.own_files / digest, to)
-    for theirs in safe.submissions():
-        try:
-            record = theirs.read_manifest()
-        except ResultsError as error:
-            raise type(error)(str(error).replace(str(safe.path), str(root))) from error
+    notes = []
+    for record in _records(root):
+        theirs = SweepDir(root).submission(record.id)
         source = record.host or record.source or root.name
-        own = shards[theirs.id]
-        same = (mine for mine, known in here.items() if _sent(known) == _sent(record))
-        taken = (_extend(root, own, theirs, mine, aside) for mine in same)
-        files = next((files for files in taken if files is not None), None)
-        if files is None:
-            name = submission.free_name(sweep_dir, theirs.id)
-            notes += [f"{theirs.id} is another one here: copied as {name}"] * (name != theirs.id)
-            record = _imported(record, name, source, _round(here.values(), record))
-            files = _bring(root, own, theirs, record, ready)
-            submission.arrive(ready.submission(name), sweep_dir)
-            here[sweep_dir.submission(name)] = record
-        copied += files
-    if not here:
-        raise ResultsError(f"{root}: no submission in it")
-    return source, (f"{count(copied, 'file')} copied from {root}", *notes)
+        same = [one for one, its in here.items() if _sent(its) == _sent(record)]
+        if any(not here[one].source and not _lost_row(theirs, one) for one in same):
+            continue  # it was measured here
+        mine = next((one for one in same if here[one].source), None)
+        if mine:
+            before = here.pop(mine)  # of which no other one there is a copy
+            brought = _imported(record, mine.id, source, before.round)
+            if brought == before and _sums(theirs) == _sums(mine):
+                continue
+        else:
+            name = submission.free_name(record.id, taken)
+            if name != record.id:
+                notes.append(f"{record.id} is another one here: copied as {name}")
+            brought = _imported(record, name, source, _round(known, record))
+            taken.add(name)
+            known.append(brought)
+        made = ready.submission(brought.id)
+        _copy_aside(theirs, made, brought)
+        lost = _lost(mine, made) if mine else ""
+        if lost:
+            raise ResultsError(
+                f"{theirs.path}: lacks {lost}, which is here, so nothing was imported. If it is "
+                "damaged or was not copied whole, copy it once more; else --as imports it under "
+                "another name (`compare` takes both)"
+            )
+    return source, notes
 
 
-def _records(root: Path, every: Sequence[Names], safe: SweepDir) -> SweepDir:
-    """Copy the sweep, manifests and chunk files, to read them where nobody changes them."""
-    manifest.check_layout(root)  # names the file where it lies
-    for names in every:
-        if names[0] != "shards":
-            to = safe.path.joinpath(*names)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            _take(root, names, to)
-    manifest.check_layout(safe.path)
-    return safe
+def _copy_aside(theirs: SubmissionDir, made: SubmissionDir, record: Manifest) -> None:
+    """Copy the files of a submission, which has this record here."""
+    root = theirs.sweep_dir.path
+    for folder in (made.shards, made.path):
+        folder.mkdir(parents=True)
+    for names in _files(root, theirs.id):
+        _take(root, names, made.sweep_dir.path / names[0] / made.id / names[-1])
+    made.write_manifest(record)
 
 
-def _sent(record: Manifest) -> tuple[str, ...]:
-    """Return what two records of one submission have in common, beside its chunks."""
-    return record.created_at, record.host, record.user
+def _records(root: Path) -> list[Manifest]:
+    """Return the records of the submissions in a folder, the oldest first."""
+    records = []
+    for name in _listed(root, "submissions"):
+        if "manifest.json" in _listed(root, "submissions", name):
+            # it is no link, and not too large to read
+            with files.opened(root, "submissions", name, "manifest.json", most=_SMALL):
+                records.append(SweepDir(root).submission(name).read_manifest())
+    records.sort(key=lambda record: record.round)  # by name before
+    return records
+
+
+def _refuse_another_sweep(path: Path, theirs: Path, sweep_dir: SweepDir) -> None:
+    """Raise `UsageError` where the sweep here has another file."""
+    ours = sweep_dir.sweep_file
+    if not sweep_dir.ages():
+        return
+    if not ours.exists() and all(record.spec_sha256 for record in sweep_dir.manifests()):
+        return  # an import of an earlier version was cut short: tables have no sweep file either
+    sums = {files.sha256(file) if file.exists() else "" for file in (ours, theirs)}
+    if len(sums) > 1:
+        raise UsageError(
+            f"{ours} is not the sweep of {path}: --as imports it under another name (`compare` "
+            "takes both)"
+        )
+
+
+def _sent(record: Manifest) -> tuple[str, str, str, int, int]:
+    """Return what all copies of a submission have in common, whatever their names."""
+    return record.created_at, record.host, record.user, record.chunks, record.points
 
 
 def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest:
     """Return a manifest without what may be secret, and without paths of another machine."""
     fields = {**manifest.masked(record.profile_fields), "path": ""}
+    # `local`: nobody here can ask for the jobs of another machine
     return replace(
-        record, id=name, source=source, round=number, launcher=LOCAL, profile_fields=fields,
+        record, id=name, source=source, round=number, launcher="local", profile_fields=fields,
         spec="", source_path="", templates=(), run=replace(record.run, search_path=()),
     )  # fmt: skip
 
 
-def _round(here: Collection[Manifest], record: Manifest) -> int:
+def _round(known: Collection[Manifest], record: Manifest) -> int:
     """Return the round for a submission: that of the one before it, the next if it has no time."""
     if not record.created_at:
-        return max((one.round for one in here), default=-1) + 1
-    return max((one.round for one in here if one.created_at <= record.created_at), default=0)
+        return max((one.round for one in known), default=-1) + 1
+    return max((one.round for one in known if one.created_at <= record.created_at), default=0)
 
 
-def _bring(
-    root: Path, every: Sequence[Names], theirs: SubmissionDir, record: Manifest, ready: SweepDir
-) -> int:
-    """Copy a submission to where nobody sees it; return how many files that are."""
-    mine = ready.submission(record.id)
-    mine.shards.mkdir(parents=True)
-    number = len(_taken(root, every, mine.shards)) + theirs.chunks.exists()
-    theirs.write_manifest(record)
-    submission.move(theirs.path, mine.path)
-    return number
+def _lost(mine: SubmissionDir, other: SubmissionDir) -> str:
+    """Return what is good of a submission, and another copy lacks; empty for nothing."""
+    row = _lost_row(mine, other)
+    if row:
+        return row
+    for name in _listed(mine.sweep_dir.path, "shards", mine.id):
+        if name.endswith(_OF_ROWS):
+            continue
+        theirs = other.shards / name
+        size = theirs.stat().st_size if theirs.exists() else 0
+        # a trace or checkpoint was cut where it is shorter; the record of an attempt changes
+        least = 1 if name.endswith(_ATTEMPT) else (mine.shards / name).stat().st_size
+        if size < least:
+            return f"all of {name}"
+    return f"a good {_CHUNKS}" if other.damage() and not mine.damage() else ""
 
 
-def _extend(
-    root: Path, every: Sequence[Names], theirs: SubmissionDir, mine: SubmissionDir, aside: Path
-) -> int | None:
-    """Take what a submission has more than here; return how many files that are.
+def _lost_row(mine: SubmissionDir, other: SubmissionDir) -> str:
+    """Return a row of a submission that another copy lacks; empty for none."""
+    for shard in mine.sweep_dir.shards_of(mine.id):
+        there = _intact(replace(shard, folder=other.shards))
+        for line, point in _intact(shard).items():
+            if line not in there:
+                return f"the row of point {point} of chunk {shard.chunk}, attempt {shard.attempt}"
+    return ""
 
-    None where a file here is no beginning of theirs, nor theirs of it, or where what was not
-    imported would grow: they are two submissions.
+
+def _intact(shard: ShardPath) -> dict[bytes, str]:
+    """Return the rows of an attempt that `collect` would take: points by line."""
+    found: dict[bytes, str] = {}
+    if not shard.overall.exists():
+        return found
+    content, rows = row_reader.scan_shard(shard)
+    with row_reader.Blocks() as blocks:
+        for row in rows:
+            try:
+                entry = merge.table_row(row, content, (0, shard.submission))
+                entry.blocks_of(row["_line"], blocks)
+            except Unread:
+                raise
+            except ResultsError:
+                continue
+            found[row["_line"]] = entry.point_id
+    return found
+
+
+def _sums(one: SubmissionDir) -> dict[str, str]:
+    """Return the checksums of a submission's files beside its record, as they are imported."""
+    root = one.sweep_dir.path
+    sums = {}
+    for names in _files(root, one.id):
+        with _opened(root, names) as file:
+            sums[names[-1]] = files.digest(file)
+    return sums
+
+
+def _of_sweep(root: Path) -> Iterator[Names]:
+    """Yield the files beside submissions, each as the names that lead to it."""
+    if os.path.lexists(root / "sweep.yaml"):
+        yield ("sweep.yaml",)
+    for digest in _listed(root, "own_files"):
+        if sources.is_digest(digest):
+            for place in sources.files_below(root / "own_files" / digest):
+                yield "own_files", digest, *place.split("/")
+
+
+def _files(root: Path, name: str) -> Iterator[Names]:
+    """Yield the files of a submission beside its record.
+
+    Rows first: where they are being measured, what they point to is there when its turn comes.
     """
-    if theirs.chunks.exists() and _more(theirs.chunks, mine.chunks) is None:
-        return None
-    more: dict[Names, int | None] = {}
-    for names in every:
-        with files.opened(root, *names, most=_most(names)) as file:
-            more[names] = _more(file, mine.shards / names[-1])
-    rows = {_attempt(names): size for names, size in more.items() if names[-1].endswith(_ROWS)}
-    grown = {attempt for attempt, size in rows.items() if size}
-    is_own = not mine.read_manifest().source
-    if None in rows.values() or (is_own and grown):
-        return None
-    if is_own:
-        return 0
-    (staged := aside / "grown").mkdir(exist_ok=True)
-    wanted = [names for names in every if more[names] or _attempt(names) in grown]
-    paths = _taken(root, wanted, staged)
-    now = (_more(path, mine.shards / path.name) for path in paths if path.suffix == ".csv")
-    if None in now:
-        return None
-    mine.shards.mkdir(parents=True, exist_ok=True)
-    for path in reversed(paths):  # rows last: what they point to must be there
-        path.replace(mine.shards / path.name)
-    submission.sync(mine.shards)
-    return len(paths)
+    if _CHUNKS in _listed(root, "submissions", name):
+        yield "submissions", name, _CHUNKS
+    inside = _listed(root, "shards", name)
+    for file in sorted(inside, key=lambda file: not file.endswith(_ROWS)):
+        # a folder is what a command left for a person
+        if not stat.S_ISDIR((root / "shards" / name / file).lstat().st_mode):
+            yield "shards", name, file
 
 
-def _attempt(names: Names) -> str:
-    return ".".join(names[-1].split(".")[:2])
+def _listed(root: Path, *names: str) -> list[str]:
+    """Return what is in a folder but hidden files; `ResultsError` for a link on the way to it.
 
-
-def _more(theirs: IO[bytes] | Path, ours: Path) -> int | None:
-    """Return how much longer a file is than ours, 0 if it is not.
-
-    None where neither is the beginning of the other; a last line that their writer took back when
-    the disk was full does not count.
+    `ResultsError`, too, for a name that a terminal would not show as it is.
     """
-    if isinstance(theirs, Path):
-        with theirs.open("rb") as file:
-            return _more(file, ours)
-    state = os.fstat(theirs.fileno())
-    if not ours.exists():
-        return state.st_size + 1  # an empty file counts, too
-    with ours.open("rb") as file:
-        now = os.fstat(file.fileno())
-        left = min(state.st_size, now.st_size)
-        if (state.st_size, state.st_mtime_ns) == (now.st_size, now.st_mtime_ns):
-            left = 0  # copied from there
-        while left:
-            size = min(left, _BLOCK)
-            block = theirs.read(size)
-            own = file.read(size)
-            if block != own:
-                pairs = zip(block, own, strict=False)
-                at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(own))
-                is_last = left == size and state.st_size <= now.st_size
-                return 0 if is_last and b"\n" not in block[at:] else None
-            left -= size
-    return max(state.st_size - now.st_size, 0)
+    folder = root.joinpath(*names)
+    if not folder.is_dir():
+        return []
+    files.refuse_links(root, *names)
+    found = []
+    for name in sorted(os.listdir(folder)):  # noqa: PTH208 - names are wanted, not paths
+        if not name.isprintable():
+            raise ResultsError(f"{folder}: has the name {name!r}; rename it")
+        if not name.startswith("."):
+            found.append(name)
+    return found
 
 
-def _taken(root: Path, every: Iterable[Names], folder: Path) -> list[Path]:
-    """Copy files; rows first, so that what they point to is there where they are being measured."""
-    ordered = sorted(every, key=lambda names: not names[-1].endswith(_ROWS))
-    return [to for names in ordered if _take(root, names, to := folder / names[-1])]
+def _take(root: Path, names: Names, to: Path) -> None:
+    """Copy a file, with its time and no more rights than it has."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    status = root.joinpath(*names).lstat()
+    with _opened(root, names) as file, files.replacing(to, most=status.st_mode) as copied:
+        shutil.copyfileobj(file, copied)
+    # by its time `status` knows whether an attempt may still run
+    os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _take(root: Path, names: Names, to: Path) -> bool:
-    """Copy a file as long as it is now, with its rights; say whether it was copied."""
-    with files.opened(root, *names, most=_most(names)) as file:
-        state = os.fstat(file.fileno())
-        if names[-1].endswith(".env.json"):
-            return _take_env(file.read(_SMALL), to, state.st_mode)
-        with files.replacing(to, most=state.st_mode) as copied:
-            shutil.copyfileobj(file, copied)
-            copied.truncate(min(copied.tell(), state.st_size))  # as long as it was
-        os.utime(to, ns=(state.st_atime_ns, state.st_mtime_ns))
-    return True
+@contextmanager
+def _opened(root: Path, names: Names) -> Iterator[IO[bytes]]:
+    """Open a file as it is imported."""
+    is_attempt = names[-1].endswith(_ATTEMPT)
+    with files.opened(root, *names, most=_SMALL if is_attempt else _LARGE) as file:
+        yield io.BytesIO(_masked(file.read())) if is_attempt else file
 
 
-def _take_env(text: bytes, to: Path, most: int) -> bool:
-    """Write the record of an attempt without what may be secret; leave out a damaged one."""
+def _masked(text: bytes) -> bytes:
+    """Return the record of an attempt without what may be secret; empty for a damaged one."""
     try:
         record: dict[str, Any] = json.loads(text)
-        slurm = record.get("slurm", {})
+        slurm = environment.of_slurm(record.get("slurm", {}))
         variables = record.get("environment", {})
-        kept = {
-            "slurm": environment.of_slurm(slurm),
-            "environment": {k: v for k, v in variables.items() if environment.readable(k, v)},
-        }
+        readable = {k: v for k, v in variables.items() if environment.readable(k, v)}
     except (ValueError, RecursionError, AttributeError, TypeError):
-        return False
-    if any(record.get(key, {}) != value for key, value in kept.items()):
-        changed = {key: kept.get(key, value) for key, value in record.items()}
-        text = json.dumps(changed, indent=1).encode() + b"\n"
-    with files.replacing(to, most=most) as file:
-        file.write(text)
-    return True
+        return b""
+    kept = {"slurm": slurm, "environment": readable}
+    changed = {key: kept.get(key, value) for key, value in record.items()}
+    return json.dumps(changed, indent=1).encode() + b"\n"

@@ -60,7 +60,7 @@ def bring(
         if of_table:
             return Imported(sweep_dir, *table.bring(path, sweep_dir, device, of_table))
         if theirs:
-            return Imported(sweep_dir, *folder.copy(theirs, sweep_dir))
+            return Imported(sweep_dir, *folder.copy(theirs.path, sweep_dir))
         return Imported(sweep_dir, *(of_file or predecessor).bring(path, sweep_dir, device))
 
 

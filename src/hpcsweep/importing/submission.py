@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import os
 import re
@@ -34,8 +33,9 @@ from hpcsweep.text import count
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
 _SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a tenth and more
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
-# below the folder of files on their way: what is whole and only has to be moved
-_READY = "ready"
+# below the folder of files on their way: submissions that come, and those that give way to them
+_READY: Final = "ready"
+_OLD: Final = "old"
 _BETWEEN: Final = re.compile(r"\s*[x\u00d7*,;\s]\s*")  # the two sizes of a cell
 _OF_SHAPE: Final = (
     "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
@@ -188,12 +188,30 @@ def arriving(sweep_dir: SweepDir) -> Iterator[SweepDir]:
 
 
 def arrive(made: SubmissionDir, sweep_dir: SweepDir) -> None:
-    """Make a submission visible that is whole: its rows, then its record."""
+    """Make a submission visible that is whole; one of its name gives way to it."""
     sync(made.shards)
     sync(made.path)
-    to = sweep_dir.submission(made.id)
-    move(made.shards, to.shards)
-    move(made.path, to.path)
+    _swap(made, sweep_dir)
+
+
+def _swap(made: SubmissionDir, sweep_dir: SweepDir) -> None:
+    """Move a submission to its place; where a kill had cut that short, do the moves that lack.
+
+    Records go first and come last: readers see no rows of one submission with another's record.
+    """
+    here = sweep_dir.submission(made.id)
+    old = _old(made)
+    if made.shards.exists():
+        for path, to in ((here.path, old.path), (here.shards, old.shards)):
+            if path.exists():
+                move(path, to)
+        move(made.shards, here.shards)
+    move(made.path, here.path)
+
+
+def _old(made: SubmissionDir) -> SubmissionDir:
+    """Return where the submission lies that gave way to this one."""
+    return SweepDir(made.sweep_dir.path.with_name(_OLD)).submission(made.id)
 
 
 def remove_leftovers(results: Path) -> None:
@@ -206,19 +224,25 @@ def remove_leftovers(results: Path) -> None:
 def _finish(sweep_dir: SweepDir) -> None:
     """End what an import that was cut short had begun to move; remove what it had not."""
     for aside in sweep_dir.path.glob(f"{folders.IMPORTING}*"):
-        for name in (ready := SweepDir(aside / _READY)).ages():
-            left = ready.submission(name)
-            to = sweep_dir.submission(name)
-            if to.shards.exists() and not left.shards.exists():
-                move(left.path, to.path)
+        ready = SweepDir(aside / _READY)
+        for name in ready.ages():
+            made = ready.submission(name)
+            here = sweep_dir.submission(name)
+            # rows that came under a free name, and have no record yet
+            is_half = here.shards.exists() and not here.path.exists()
+            if is_half or _old(made).path.exists():
+                _swap(made, sweep_dir)
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def free_name(sweep_dir: SweepDir, name: str) -> str:
+def free_name(name: str, taken: Collection[str]) -> str:
     """Return a name for a submission: its own, or with a number where another one has that."""
-    names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
-    every = map(sweep_dir.submission, names)
-    return next(one.id for one in every if not (one.path.exists() or one.shards.exists()))
+    free = name
+    number = 1
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free
 
 
 def move(path: Path, to: Path) -> None:
