@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import socket
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from localruns import FORTY_SLOW
 from resultsfolder import SWEEP
 from waiting import wait_for
 
+NOBODY = 65534  # the user that owns nothing
 HERE, THERE = "20260101-000000-v100", "20260102-000000-mi250"
 
 
@@ -472,6 +474,43 @@ def test_a_disk_that_is_full_half_way_changes_nothing(sites):
 
 
 @pytest.fixture
+def everybodys():
+    """Return a folder that another user may reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_what_another_user_imported_is_not_half_replaced(everybodys):
+    """A folder of theirs cannot be moved, though the folder above it is everybody's."""
+    here = site(everybodys / "here", HERE, "v100")
+    there = site(everybodys / "there", THERE, "mi250")
+    importer.bring(here.path.parent, there.path)
+    before = contents(here)
+    made = resultsfolder.Folder(there, resultsfolder.points_of(everybodys, SWEEP, "mi250"))
+    made.measure(made.shard(THERE, 0, 1), median_ms=3.0)
+    (here.shards_dir / THERE).chmod(0o555)
+    if not os.geteuid():  # root may do anything
+        for path in (everybodys, *everybodys.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    child = os.fork()
+    if not child:
+        try:
+            os.chdir(everybodys)
+            if not os.geteuid():
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            importer.bring(here.path.parent, there.path)
+        except ResultsError as error:
+            os._exit(7 if "this user may not replace it" in str(error) else 8)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert contents(here) == before
+    assert not [*here.path.glob(".import-*")]
+    (here.shards_dir / THERE).chmod(0o755)
+
+
+@pytest.fixture
 def grown(sites, tmp_path):
     """Return results with an import of the other site, which has measured more since."""
     _, there = sites
@@ -494,7 +533,7 @@ def test_a_first_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_
     killed = True
     while killed:
         results = tmp_path / str(number)
-        killed = _killed(number, results, there.path)
+        killed = _killed(number, importer.bring, results, there.path)
         run = resultsfolder.SweepDir(results / there.path.name)
         for mine in run.submissions():
             assert mine.chunks.read_bytes() == there.submission(mine.id).chunks.read_bytes()
@@ -519,7 +558,7 @@ def test_an_import_over_another_that_is_killed_at_any_moment_loses_no_row(grown,
     while killed:
         results = tmp_path / str(number)
         shutil.copytree(before, results)
-        killed = _killed(number, results, there.path)
+        killed = _killed(number, importer.bring, results, there.path)
         run = resultsfolder.SweepDir(results / there.path.name)
         rows = rows_of(run)
         assert len(rows) == len({*rows})
@@ -560,12 +599,12 @@ def test_an_import_that_is_killed_twice_loses_no_row(grown, tmp_path):
     while killed:
         once = tmp_path / f"once {number}"
         shutil.copytree(before, once)
-        killed = _killed(number, once, there.path)
+        killed = _killed(number, importer.bring, once, there.path)
         again = 0
-        while [*once.glob("*/.import-*/old")]:
+        while [*once.glob("*/.import-*/moving/submissions/*/manifest.json")]:
             twice = tmp_path / "twice"
             shutil.copytree(once, twice)
-            finished = not _killed(again, twice, there.path)
+            finished = not _killed(again, submission.remove_leftovers, twice)
             submission.remove_leftovers(twice)
             run = resultsfolder.SweepDir(twice / there.path.name)
             assert {*rows_of(old)} <= {*rows_of(run)} <= {*rows_of(there)}
@@ -578,8 +617,8 @@ def test_an_import_that_is_killed_twice_loses_no_row(grown, tmp_path):
         number += 1
 
 
-def _killed(number, results, path):
-    """Import in a process that is killed at its n-th change of a folder; say whether it was."""
+def _killed(number, work, *arguments):
+    """Work in a process that is killed at its n-th change of a folder; say whether it was."""
     child = os.fork()
     if not child:
         left = [number]
@@ -596,7 +635,7 @@ def _killed(number, results, path):
         for name in ("mkdir", "rename", "replace", "fsync", "unlink", "rmdir"):
             setattr(os, name, counting(getattr(os, name)))
         try:
-            importer.bring(results, path)
+            work(*arguments)
         finally:
             os._exit(0)
     return os.waitpid(child, 0)[1] != 0
@@ -607,7 +646,7 @@ def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
     oldtables.folder(tmp_path / "old", [("VGG16", "gemm", "V100")], (64, 96), layers=2)
     number, states = 0, set()
     while True:
-        killed = _killed(number, tmp_path / str(number), tmp_path / "old")
+        killed = _killed(number, importer.bring, tmp_path / str(number), tmp_path / "old")
         run = resultsfolder.SweepDir(tmp_path / str(number) / "old")
         states.add(len(rows_of(run)))
         importer.bring(tmp_path / str(number), tmp_path / "old")

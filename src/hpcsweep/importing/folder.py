@@ -160,10 +160,11 @@ def _records(root: Path) -> list[Manifest]:
     """Return the records of the submissions in a folder, the oldest first."""
     records = []
     for name in _listed(root, "submissions"):
-        if "manifest.json" in _listed(root, "submissions", name):
+        theirs = SweepDir(root).submission(name)
+        if os.path.lexists(theirs.manifest):
             # it is no link, and not too large to read
-            with files.opened(root, "submissions", name, "manifest.json", most=_SMALL):
-                records.append(SweepDir(root).submission(name).read_manifest())
+            with files.opened(root, "submissions", name, theirs.manifest.name, most=_SMALL):
+                records.append(theirs.read_manifest())
     records.sort(key=lambda record: record.round)  # by name before
     return records
 
@@ -276,7 +277,7 @@ def _files(root: Path, name: str) -> Iterator[Names]:
 
     Rows first: where they are being measured, what they point to is there when its turn comes.
     """
-    if _CHUNKS in _listed(root, "submissions", name):
+    if os.path.lexists(root / "submissions" / name / _CHUNKS):
         yield "submissions", name, _CHUNKS
     inside = _listed(root, "shards", name)
     for file in sorted(inside, key=lambda file: not file.endswith(_ROWS)):

@@ -33,8 +33,10 @@ from hpcsweep.text import count
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
 _SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a tenth and more
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
-# below the folder of files on their way: submissions that come, and those that give way to them
+# below the folder of files on their way: submissions that are being made, that are whole and must
+# come in, and that gave way to those
 _READY: Final = "ready"
+_MOVING: Final = "moving"
 _OLD: Final = "old"
 _BETWEEN: Final = re.compile(r"\s*[x\u00d7*,;\s]\s*")  # the two sizes of a cell
 _OF_SHAPE: Final = (
@@ -189,29 +191,31 @@ def arriving(sweep_dir: SweepDir) -> Iterator[SweepDir]:
 
 def arrive(made: SubmissionDir, sweep_dir: SweepDir) -> None:
     """Make a submission visible that is whole; one of its name gives way to it."""
+    here = sweep_dir.submission(made.id)
+    for path in (here.path, here.shards):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise ResultsError(f"{path}: this user may not replace it; ask its owner to import")
     sync(made.shards)
     sync(made.path)
-    _swap(made, sweep_dir)
+    moving = SweepDir(made.sweep_dir.path.with_name(_MOVING)).submission(made.id)
+    move(made.shards, moving.shards)
+    move(made.path, moving.path)  # from now on a kill does not stop it: `_finish` goes on
+    _move_in(moving, sweep_dir)
 
 
-def _swap(made: SubmissionDir, sweep_dir: SweepDir) -> None:
-    """Move a submission to its place; where a kill had cut that short, do the moves that lack.
+def _move_in(moving: SubmissionDir, sweep_dir: SweepDir) -> None:
+    """Move a submission to its place, or do what a kill left of that.
 
-    Records go first and come last: readers see no rows of one submission with another's record.
+    Records go first and come last: nobody sees the rows of one with the record of the other.
     """
-    here = sweep_dir.submission(made.id)
-    old = _old(made)
-    if made.shards.exists():
+    here = sweep_dir.submission(moving.id)
+    if moving.shards.exists():
+        old = SweepDir(moving.sweep_dir.path.with_name(_OLD)).submission(moving.id)
         for path, to in ((here.path, old.path), (here.shards, old.shards)):
             if path.exists():
                 move(path, to)
-        move(made.shards, here.shards)
-    move(made.path, here.path)
-
-
-def _old(made: SubmissionDir) -> SubmissionDir:
-    """Return where the submission lies that gave way to this one."""
-    return SweepDir(made.sweep_dir.path.with_name(_OLD)).submission(made.id)
+        move(moving.shards, here.shards)
+    move(moving.path, here.path)
 
 
 def remove_leftovers(results: Path) -> None:
@@ -224,14 +228,8 @@ def remove_leftovers(results: Path) -> None:
 def _finish(sweep_dir: SweepDir) -> None:
     """End what an import that was cut short had begun to move; remove what it had not."""
     for aside in sweep_dir.path.glob(f"{folders.IMPORTING}*"):
-        ready = SweepDir(aside / _READY)
-        for name in ready.ages():
-            made = ready.submission(name)
-            here = sweep_dir.submission(name)
-            # rows that came under a free name, and have no record yet
-            is_half = here.shards.exists() and not here.path.exists()
-            if is_half or _old(made).path.exists():
-                _swap(made, sweep_dir)
+        for moving in SweepDir(aside / _MOVING).submissions():
+            _move_in(moving, sweep_dir)
         shutil.rmtree(aside, ignore_errors=True)
 
 
