@@ -13,7 +13,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -29,14 +29,14 @@ _MOST: Final = 1_000_000  # members; a sweep of 100,000 chunks has half of that,
 _SUMS_MOST: Final = 256 << 20  # bytes of checksums: those of as many members
 _FOLDERS: Final = 5000  # a submission has two; a person sends some hundred
 _DEEPEST: Final = 32  # folders in each other, such as those of the user's own packages
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 1 << 20  # bytes that are unpacked at a time: files may be larger than the memory
 _CLUSTER: Final = 4096  # bytes that the smallest file takes on a disk
 
 # what `zipfile` raises; names that no disk can have held: two alike, too long, a file as a folder
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, ValueError, EOFError)
 _NO_NAMES: Final = frozenset({errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EINVAL})
 
-Members = Mapping[str, zipfile.ZipInfo]  # by name in the bundle's folder
+Members = dict[str, zipfile.ZipInfo]  # by name in the bundle's folder
 
 
 def is_one(path: Path) -> bool:
@@ -63,23 +63,27 @@ def unpack(path: Path, aside: Path) -> Path:
     with _opened(path) as archive:
         name, members = _members(path, archive)
         size = sum(member.file_size + _CLUSTER for member in members.values())
-        if size > (free := shutil.disk_usage(aside).free):
+        free = shutil.disk_usage(aside).free
+        if size > free:
             raise ResultsError(f"{path}: needs {size:,} bytes, there is room for {free:,}")
-        lines = archive.read(members[SUMS]).decode("utf-8", "replace").splitlines()
-        wanted = {place: digest for digest, _, place in (line.partition("  ") for line in lines)}
+        wanted = {}
+        for line in archive.read(members.pop(SUMS)).decode("utf-8", "replace").splitlines():
+            digest, _, place = line.partition("  ")
+            wanted[place] = digest
         folder = aside / name
-        there = {
-            place: _unpacked(archive, member, folder / place)
-            for place, member in members.items()
-            if place != SUMS
-        }
-    told = {
-        "missing": wanted.keys() - there.keys(),
-        "new": there.keys() - wanted.keys(),
-        "changed": {place for place in wanted.keys() & there if wanted[place] != there[place]},
-    }
-    wrong = "; ".join(f"{what}: {', '.join(sorted(of))}" for what, of in told.items() if of)
-    if wrong:
+        there = {}
+        for place, member in members.items():
+            there[place] = _unpacked(archive, member, folder / place)
+    told = []
+    for what, places in (
+        ("missing", wanted.keys() - there),
+        ("new", there.keys() - wanted),
+        ("changed", {place for place in wanted.keys() & there if wanted[place] != there[place]}),
+    ):
+        if places:
+            told.append(f"{what}: {', '.join(sorted(places))}")
+    if told:
+        wrong = "; ".join(told)
         raise ResultsError(f"{path}: is not as it was written ({wrong}); ask for it again")
     return folder
 
@@ -98,13 +102,16 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 def _members(path: Path, archive: zipfile.ZipFile) -> tuple[str, Members]:
     """Return the name of a bundle's folder, and its members; nothing is unpacked yet."""
     every = [member for member in archive.infolist() if not member.filename.endswith("/")]
-    folder = next((m.filename[: -len(SUMS)] for m in every if m.filename.endswith(f"/{SUMS}")), "")
+    sums = next((member for member in every if member.filename.endswith(f"/{SUMS}")), None)
+    folder = sums.filename.removesuffix(SUMS) if sums else ""
     if folder.count("/") != 1:
         raise UsageError(f"{path}: is no bundle of hpcsweep, which has {SUMS}")
-    members = {member.filename.removeprefix(folder): member for member in every}
+    members = {}
     for member in every:
-        if why := _what_is_odd(member, folder):
-            raise _refused(path, f"{member.orig_filename!r:.80} {why}")
+        odd = _what_is_odd(member, folder)
+        if odd:
+            raise _refused(path, f"{member.orig_filename!r:.80} {odd}")
+        members[member.filename.removeprefix(folder)] = member
     if len(members) < len(every):
         raise _refused(path, "two of its files have one name")
     size = sum(member.file_size for member in every)

@@ -55,6 +55,8 @@ def copy(root: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
     is another sweep than that here: its rows would be orphans; `ResultsError` where a link, pipe or
     device is in it, there is no room for it, or a submission lacks a row that is here of it.
     """
+    if root.samefile(sweep_dir.path):
+        raise UsageError(f"{root}: is that sweep already")
     with submission.arriving(sweep_dir) as ready:
         return _copy(root, root, sweep_dir, ready)
 

@@ -6,7 +6,9 @@ where they come from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hpcsweep import files
@@ -14,6 +16,8 @@ from hpcsweep.errors import UsageError
 from hpcsweep.importing import bundle_file, finddb, folder, predecessor, submission, table, trace
 from hpcsweep.store import locks
 from hpcsweep.store.folders import SweepDir
+
+BringInto = Callable[[SweepDir], tuple[str, tuple[str, ...]]]  # returns source and notes
 
 
 @dataclass(frozen=True)
@@ -38,30 +42,30 @@ def bring(
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     submission.remove_leftovers(results)
-    if not columns and bundle_file.is_one(path):
-        sweep_dir = _sweep_dir(results, name or bundle_file.name_of(path))
-        with files.errors_named(), locks.held(sweep_dir, "import"):
-            return Imported(sweep_dir, *folder.copy_bundle(path, sweep_dir))
-    of_table = table.read_columns(columns) if columns else None
-    if of_table and not path.is_file():
-        raise UsageError(f"{path}: --columns goes with one table, a CSV or Parquet file")
-    kinds = () if of_table else (finddb, trace)
-    of_file = next((kind for kind in kinds if kind.is_one(path)), None)
-    plain = of_file.sweep_name(path) if of_file else path.resolve().name.removesuffix(path.suffix)
-    if of_table:
-        plain = path.name.split(".", 1)[0]
+    plain, bring_into = _kind(path, device, columns)
     sweep_dir = _sweep_dir(results, name or plain)
-    theirs = None if of_file or of_table else folder.find(path)
-    if theirs and sweep_dir.path.exists() and theirs.path.samefile(sweep_dir.path):
-        raise UsageError(f"{path}: is that sweep already")
-    if not theirs:
-        submission.check(sweep_dir)
     with files.errors_named(), locks.held(sweep_dir, "import"):
-        if of_table:
-            return Imported(sweep_dir, *table.bring(path, sweep_dir, device, of_table))
-        if theirs:
-            return Imported(sweep_dir, *folder.copy(theirs.path, sweep_dir))
-        return Imported(sweep_dir, *(of_file or predecessor).bring(path, sweep_dir, device))
+        return Imported(sweep_dir, *bring_into(sweep_dir))
+
+
+def _kind(path: Path, device: str, columns: str) -> tuple[str, BringInto]:
+    """Return the name of the sweep that a path becomes, and what brings it there."""
+    if columns:
+        of_table = table.read_columns(columns)
+        if not path.is_file():
+            raise UsageError(f"{path}: --columns goes with one table, a CSV or Parquet file")
+        stem = path.name.split(".", 1)[0]
+        return stem, partial(table.bring, path, device=device, columns=of_table)
+    if bundle_file.is_one(path):
+        return bundle_file.name_of(path), partial(folder.copy_bundle, path)
+    for kind in (finddb, trace):
+        if kind.is_one(path):
+            return kind.sweep_name(path), partial(kind.bring, path, device=device)
+    plain = path.resolve().name.removesuffix(path.suffix)
+    theirs = folder.find(path)
+    if theirs:
+        return plain, partial(folder.copy, theirs.path)
+    return plain, partial(predecessor.bring, path, device=device)
 
 
 def _sweep_dir(results: Path, name: str) -> SweepDir:

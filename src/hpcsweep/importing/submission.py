@@ -45,16 +45,6 @@ _OF_SHAPE: Final = (
 )  # fmt: skip
 
 
-def check(sweep_dir: SweepDir) -> None:
-    """Raise `UsageError` where the sweep has results that were not imported like these."""
-    records = sweep_dir.manifests() if sweep_dir.submissions_dir.is_dir() else []
-    if any(record.profile != IMPORT for record in records):
-        raise UsageError(
-            f"{sweep_dir.path} has results of hpcsweep: --as imports under another name "
-            "(`compare` takes both)"
-        )
-
-
 class ImportedRows:
     """The rows of an import, on their way into its shard."""
 
@@ -120,6 +110,7 @@ def opened(
 
     `ResultsError`: no row. `UsageError`: another file of that name has measured the same points.
     """
+    _refuse_measured(sweep_dir)
     with arriving(sweep_dir) as ready:
         submission = folders.new_submission(ready, IMPORT)
         while submission.id in sweep_dir.ages():
@@ -142,6 +133,15 @@ def opened(
         _refuse_another(sweep_dir, record, rows.points)
         submission.write_manifest(record)
         arrive(submission, sweep_dir)
+
+
+def _refuse_measured(sweep_dir: SweepDir) -> None:
+    """Raise `UsageError` where the sweep has results that were not imported like these."""
+    if any(record.profile != IMPORT for record in sweep_dir.manifests()):
+        raise UsageError(
+            f"{sweep_dir.path} has results of hpcsweep: --as imports under another name "
+            "(`compare` takes both)"
+        )
 
 
 def _digest(paths: Iterable[Path]) -> str:
