@@ -43,7 +43,6 @@ from hpcsweep.forecast import (
 from hpcsweep.forecast.next_round import Why
 from hpcsweep.importing import finddb, importer
 from hpcsweep.importing import table as tabled
-from hpcsweep.importing.submission import work_cells
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.text import aligned
 
@@ -127,13 +126,15 @@ def find_dbs(folder: Path) -> pd.DataFrame:
     """Return the float32 forward rows of all find-dbs, the best solver of each algorithm."""
     rows = []
     for path in sorted((folder / "miopen").glob("*.fdb.txt*")):
-        gpu = "{}_{}".format(*finddb.gpu_of(path.name))
-        for number, (problem, times) in enumerate(finddb.read_find_db(path, finddb.Counts())):
-            shape, direction = problem
-            if (shape.dtype, direction, shape.layout) == ("float32", "forward", NCHW):
-                work = {**work_cells(shape), "direction": direction, "gpu": gpu}
-                work["unique_key"] = f"{path.name} {number}"
-                rows += [{**work, "algorithm": t.algorithm, "ms": t.ms} for t in times]
+        gpu = finddb.gpu_of(path.name)
+        for row in finddb.read_rows(path, gpu, Counter(), Counter()):
+            if (row["dtype"], row["direction"], row["memory_format"]) == (
+                "float32",
+                "forward",
+                NCHW,
+            ):
+                key = f"{path.name} {row['unique_key']}"
+                rows.append({**row, "unique_key": key, "ms": row["median_ms"]})
     found = pd.DataFrame(rows)
     found = found.loc[found.groupby(["unique_key", "algorithm"])["ms"].idxmin()]
     found = found.assign(

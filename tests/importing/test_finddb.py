@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bz2
 import csv
+import gzip
 import json
 import shutil
 from collections import Counter
-from contextlib import nullcontext
 
 import pytest
 
@@ -25,84 +25,99 @@ NEW = "GemmFwdRest:0.5,128,miopenConvolutionFwdAlgoGEMM"
 OLD = "miopenConvolutionFwdAlgoGEMM:GemmFwdRest,0.5,128,rocBlas,not used"
 
 
+OTHERS = "of lines that are left out"
+DEEP_ONE = "with a 3-D problem"
+UNREAD = "without a problem of a known type and layout, whose sizes agree"
+NO_TIME = "without a time"
+
+
 def read(text):
-    """Read a line; return what it has and what was left out."""
-    counts = finddb.Counts()
-    return finddb.line(text, counts), counts
+    """Read a line; return its rows, and what became of the line and of its solvers."""
+    counts = Counter(), Counter()
+    return finddb.of_line(text, "gfx906_60", *counts), counts
 
 
 @pytest.mark.parametrize("entry", [NEW, OLD])
 def test_both_forms_say_the_same(entry):
     """Solver, time, workspace and algorithm."""
-    found, counts = read(f"{KEY}={entry}")
-    assert found[1] == [("gemm", "GemmFwdRest", 0.5, 128)]
-    assert counts == finddb.Counts()
+    (row,), counts = read(f"{KEY}={entry}")
+    assert (row["algorithm"], row["algorithm_evidence"]) == ("gemm", "solver GemmFwdRest")
+    assert (row["median_ms"], row["workspace_bytes"]) == (0.5, 128)
+    assert counts == ({"taken": 1}, {"taken": 1, NO_TIME: 0})
 
 
 def test_height_is_not_width():
     """Every pair of a problem is height x width."""
-    shape, direction = read(f"{KEY}={NEW}")[0][0]
+    (row,), _ = read(f"{KEY}={NEW}")
     sizes = (4, 16, 30, 20, 32, 5, 3, 2, 2, 2, 1, 1, 1)
-    assert shape == ConvShape(*sizes, groups=1, dtype="float16")
-    assert (shape.out_h, shape.out_w, shape.layout, direction) == (15, 10, "nchw", "forward")
+    shape = ConvShape(*sizes, groups=1, dtype="float16")
+    assert row["unique_key"] == shape.unique_key
+    assert (row["out_h"], row["out_w"], row["direction"]) == (15, 10, "forward")
+    assert row["memory_format"] == "nchw"
 
 
-@pytest.mark.parametrize("way", ["B", "W"])
-def test_the_sides_of_a_gradient_change_places(way):
+@pytest.mark.parametrize(("way", "direction"), [("B", "backward_data"), ("W", "backward_weights")])
+def test_the_sides_of_a_gradient_change_places(way, direction):
     """Its line begins with the forward pass's output; sizes are told as of the forward pass."""
     back = KEY.replace("16-30-20-5x3-32-15-10", "32-15-10-5x3-16-30-20")[:-1] + way
     mine, other = read(f"{back}_g16={NEW}")[0][0], read(f"{KEY}_g16={NEW}")[0][0]
-    assert mine.shape == other.shape
-    assert (mine.shape.groups, mine.direction) == (16, finddb.DIRECTIONS[way])
+    assert mine["unique_key"] == other["unique_key"]
+    assert (mine["groups"], mine["direction"]) == (16, direction)
 
 
 def test_three_equal_layouts_are_one():
     """Input, weights and output are named apart where they are not the default."""
     found, _ = read(f"{KEY.replace('NCHW', 'NHWC-NHWC-NHWC')}={NEW}")
-    assert found[0].shape.layout == "nhwc"
+    assert found[0]["memory_format"] == "nhwc"
 
 
 @pytest.mark.parametrize(
-    ("text", "left"),
+    ("text", "reason"),
     [
-        ("1-1-1-1-1x4x4-512-1-4-4-8-0x0x0-1x1x1-1x1x1-0-NCDHW-FP32-F=" + NEW, "deep"),
-        (KEY.replace("15-10", "15-11") + "=" + NEW, "unread"),
-        (KEY.replace("-2x2-", "-0x2-") + "=" + NEW, "unread"),
-        (KEY.replace("FP16", "INT8") + "=" + NEW, "unread"),
-        (KEY.replace("NCHW", "NCHW-NHWC-NCHW") + "=" + NEW, "unread"),
-        (KEY + "_g3=" + NEW, "unread"),
-        (KEY[:20], "unread"),
-        ("rubbish=" + NEW, "unread"),
-        (KEY + "=" + NEW.replace("0.5", "0.0"), "untimed"),
-        (KEY + "=" + NEW.replace("0.5", "nan"), "untimed"),
-        (KEY + "=" + NEW.replace("0.5", "-1"), "untimed"),
-        (KEY + "=" + NEW[:15], "untimed"),
-        (KEY + "=" + OLD[:40], "untimed"),
-        (KEY, "untimed"),
+        ("1-1-1-1-1x4x4-512-1-4-4-8-0x0x0-1x1x1-1x1x1-0-NCDHW-FP32-F=" + NEW, DEEP_ONE),
+        (KEY.replace("15-10", "15-11") + "=" + NEW, UNREAD),
+        (KEY.replace("-2x2-", "-0x2-") + "=" + NEW, UNREAD),
+        (KEY.replace("FP16", "INT8") + "=" + NEW, UNREAD),
+        (KEY.replace("NCHW", "NCHW-NHWC-NCHW") + "=" + NEW, UNREAD),
+        (KEY + "_g3=" + NEW, UNREAD),
+        (KEY[:20], UNREAD),
+        ("9" * 5000 + KEY + "=" + NEW, UNREAD),
+        ("rubbish=" + NEW, UNREAD),
+        (KEY + "=" + NEW.replace("0.5", "0.0"), NO_TIME),
+        (KEY + "=" + NEW.replace("0.5", "nan"), NO_TIME),
+        (KEY + "=" + NEW.replace("0.5", "-1"), NO_TIME),
+        (KEY + "=" + NEW.replace("128", "9" * 5000), NO_TIME),
+        (KEY + "=" + NEW[:15], NO_TIME),
+        (KEY + "=" + OLD[:40], NO_TIME),
+        (KEY, NO_TIME),
     ],
 )
-def test_what_is_left_out_is_counted(text, left):
+def test_what_is_left_out_is_counted(text, reason):
     """No line ends in an error."""
-    found, counts = read(text)
-    assert found is None
-    assert counts == finddb.Counts(**{left: 1})
+    found, (lines, solvers) = read(text)
+    assert found == []
+    assert +lines == {reason: 1}
+    assert +solvers == {NO_TIME if reason == NO_TIME else OTHERS: 1}
 
 
 def test_one_bad_entry_costs_no_other():
-    """Nor does a line without any."""
+    """Each of the three is counted."""
     found, counts = read(f"{KEY}={NEW};GemmX:0.0,0,miopenConvolutionFwdAlgoGEMM;{OLD}")
-    assert (len(found[1]), counts["untimed"]) == (2, 1)
-    assert read("") == (None, finddb.Counts())
+    assert len(found) == 2
+    assert counts == ({"taken": 1}, {"taken": 2, NO_TIME: 1})
 
 
-@pytest.mark.parametrize("name", ["a.ufdb.txt", "a.fdb.txt.bz2"])
-def test_files_are_read_packed_or_not(tmp_path, name):
-    """As the vendor ships them, and as a user's own lie there."""
-    path = tmp_path / name
+@pytest.mark.parametrize("pack", [None, bz2, gzip])
+def test_files_are_read_packed_or_not(tmp_path, pack):
+    """As the vendor ships them, as a user's own lie there, and as somebody packed them."""
+    path = tmp_path / f"a.ufdb.txt{ {None: '', bz2: '.bz2', gzip: '.gz'}[pack] }"
     text = f"{KEY}={NEW}\n\n{KEY}_g2={OLD}\n".encode()
-    path.write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
-    found = [problem.shape.groups for problem, _ in finddb.read_find_db(path, finddb.Counts())]
+    path.write_bytes(pack.compress(text) if pack else text)
+    assert finddb.is_one(path)
+    lines, solvers = Counter(), Counter()
+    found = [row["groups"] for row in finddb.read_rows(path, "gfx906_60", lines, solvers)]
     assert found == [1, 2]
+    assert (+lines, +solvers) == ({"taken": 2}, {"taken": 2})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
@@ -110,24 +125,28 @@ def test_a_file_that_a_shell_of_windows_wrote_is_read(tmp_path, encoding):
     """The mark of its encoding is no part of the first problem."""
     path = tmp_path / "a.ufdb.txt"
     path.write_bytes(f"{KEY}={NEW}\r\n{KEY}_g2={OLD}\r\n".encode(encoding))
-    counts = finddb.Counts()
-    assert len(list(finddb.read_find_db(path, counts))) == 2
-    assert not any(counts.values())
+    lines = Counter()
+    assert len(list(finddb.read_rows(path, "gfx906_60", lines, Counter()))) == 2
+    assert lines == {"taken": 2}
 
 
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [
-        ("gfx906_60.HIP.fdb.txt.bz2", ("gfx906", 60)),
-        ("gfx90878.HIP.fdb.txt", ("gfx908", 120)),
-        ("gfx90a68.HIP.2_20_0.ufdb.txt", ("gfx90a", 104)),
-        ("gfx1030_36.HIP.fdb.txt", ("gfx1030", 36)),
-        ("gfx942130.ufdb.txt", ("gfx942", 304)),
-        ("mine.ufdb.txt", None),
+        ("gfx906_60.HIP.fdb.txt.bz2", "gfx906_60"),
+        ("gfx90878.HIP.fdb.txt", "gfx908_120"),
+        ("gfx90a68.HIP.2_20_0.ufdb.txt", "gfx90a_104"),
+        ("gfx1030_36.HIP.fdb.txt", "gfx1030_36"),
+        ("gfx942130.ufdb.txt", "gfx942_304"),
+        ("gfx906_nosramecc_60.HIP.fdb.txt", "gfx906_60"),
+        ("gfx90a_xnack68.HIP.fdb.txt", "gfx90a_104"),
+        ("gfx90a:sramecc+:xnack-.ufdb.txt", "gfx90a"),
+        ("gfx90a:sramecc+:xnack-68.HIP.ufdb.txt.gz", "gfx90a_104"),
+        ("mine.ufdb.txt", ""),
     ],
 )
 def test_a_file_names_its_gpu(name, gpu):
-    """Compute units stand behind it: decimal after a line, else hexadecimal."""
+    """Compute units stand behind it, decimal after a line, else hexadecimal; features do not."""
     assert finddb.gpu_of(name) == gpu
 
 
@@ -155,7 +174,10 @@ def desk(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "gfx1030_36: imported from" in done.stdout
     assert "4 times on gfx1030_36" in done.stdout
-    assert "left out: 1 3-D problem" in done.stdout
+    assert "3 lines read: 2 taken" in done.stdout
+    assert "left out: 1 line with a 3-D problem" in done.stdout
+    assert "5 solvers read: 4 taken" in done.stdout
+    assert "left out: 1 solver of lines that are left out" in done.stdout
     assert "to measure" not in done.stdout  # what is foreign cannot be measured again
     return desk
 
@@ -285,21 +307,24 @@ def test_a_file_of_an_unknown_gpu_needs_its_name(desk):
     (desk.folder / "mine.ufdb.txt").write_text(f"{PLAIN}={ENTRIES}\n")
     done = desk.run("import", "mine.ufdb.txt")
     assert (done.returncode, "--device" in done.stderr) == (2, True)
-    done = desk.run("import", "mine.ufdb.txt", "--device", "mi210")
+    done = desk.run("import", "mine.ufdb.txt", "--device", "gfx90a:sramecc+:xnack-")
     assert (done.returncode, done.stdout.split(":")[0]) == (0, "mine")
+    assert "3 times on gfx90a," in done.stdout
     (desk.folder / "empty.ufdb.txt").write_bytes(b"\0" * 5000 + b"\nPK\x03\x04\n")
     done = desk.run("import", "empty.ufdb.txt", "--device", "mi210")
     assert done.returncode == 6
-    assert "no row with a time" in done.stderr
+    assert "1 line read: 0 taken" in done.stderr
     assert desk.run("report", "empty").returncode == 2
 
 
-def test_a_file_without_an_end_is_refused(tmp_path, monkeypatch):
-    """A packed file of some kilobytes may hold lines for hours."""
-    monkeypatch.setattr(finddb, "_MOST_LINES", 1000)
+def test_what_is_no_find_db_says_what_became_of_its_lines(tmp_path):
+    """Packed, a file of some kilobytes may hold lines for hours: more than is honest is refused."""
     path = tmp_path / "gfx906_60.fdb.txt.bz2"
-    for lines in (1000, 1001):
-        path.write_bytes(bz2.compress(b"x=y\n" * lines))
-        refused = pytest.raises(ResultsError, match="more than 1,000 lines; import it in parts")
-        with refused if lines > 1000 else nullcontext():
-            assert list(finddb.read_find_db(path, Counter())) == []
+    for text, words in (
+        (b"", "0 lines read: 0 taken"),
+        (b"x=y\n" * 3, f"3 lines read: 0 taken; left out: 3 lines {UNREAD}"),
+        (b"x=y\n" * (1 << 25), "unpacks to more than 67,108,864 bytes"),
+    ):
+        path.write_bytes(bz2.compress(text))
+        with pytest.raises(ResultsError, match=words):
+            list(finddb.read_rows(path, "gfx906_60", Counter(), Counter()))

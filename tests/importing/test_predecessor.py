@@ -383,7 +383,7 @@ def test_a_damaged_row_costs_no_other_and_is_counted(tmp_path):
         "9 rows read: 3 taken",
         "left out: 3 rows with fewer cells than the header",
         "left out: 1 row with more cells than the header",
-        "left out: 2 rows whose quotes do not match",
+        "left out: 2 rows whose quotes do not match, or with a cell of several lines",
     )
     path.write_text(path.read_text().replace("power_std_w", "mean", 1))
     with pytest.raises(UsageError, match=r"a_V100\.csv: has 2 columns 'mean'; rename all but one"):

@@ -171,8 +171,9 @@ def product(device_name: str) -> str:
 
 
 def as_value(text: str) -> str:
-    """Return a text as a value of `gpu`, which is a plain name."""
-    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
+    """Return a text as a value of `gpu`: a plain name, without features (gfx90a:xnack-)."""
+    name = text.partition(":")[0].lower()
+    return re.sub(r"[^a-z0-9_.-]+", "-", name).strip("-.")[:64]
 
 
 @cache

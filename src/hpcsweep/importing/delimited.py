@@ -18,9 +18,10 @@ from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission, unpacking
 from hpcsweep.text import count
 
+TAKEN: Final = "taken"  # the reason of what is not left out
 MANY: Final = "with more cells than the header"
 FEW: Final = "with fewer cells than the header"
-QUOTES: Final = "whose quotes do not match"
+QUOTES: Final = "whose quotes do not match, or with a cell of several lines"
 _DELIMITERS: Final = ",;\t"  # the last one is that of .tsv
 _MOST: Final = 4 << 30  # bytes of a table
 _HEADER: Final = 1 << 20  # bytes of its first line
@@ -64,11 +65,19 @@ def check_once(path: Path, names: Collection[str], asked: Collection[str]) -> No
             raise UsageError(f"{path}: has {times} columns '{name}'; rename all but one")
 
 
-def account(taken: int, left: Mapping[str, int]) -> list[str]:
-    """Return lines that say what became of each row: taken, or left out, with the reason."""
-    every = taken + sum(left.values())
-    why = [f"left out: {count(number, 'row')} {reason}" for reason, number in left.items()]
-    return [f"{count(every, 'row')} read: {taken:,} taken", *why]
+def account(counts: Counter[str], noun: str = "row") -> list[str]:
+    """Return lines that say what became of each row: `TAKEN`, or left out, with the reason."""
+    lines = [f"{count(counts.total(), noun)} read: {counts[TAKEN]:,} taken"]
+    for reason, number in counts.items():
+        if number and reason != TAKEN:
+            lines.append(f"left out: {count(number, noun)} {reason}")
+    return lines
+
+
+def check_taken(path: Path, counts: Counter[str], noun: str = "row") -> None:
+    """Raise `ResultsError`, with what became of each row, where none was taken."""
+    if not counts[TAKEN]:
+        raise ResultsError(f"{path}: {'; '.join(account(counts, noun))}")
 
 
 @contextmanager

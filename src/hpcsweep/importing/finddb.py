@@ -13,134 +13,121 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import submission, unpacking
+from hpcsweep.errors import UsageError
+from hpcsweep.importing import delimited, submission, unpacking
+from hpcsweep.importing.delimited import TAKEN
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
-Counts = Counter[str]  # of what was left out of a file: deep, unread and untimed
 NETWORK: Final = "find-db"  # in place of a network: its convolutions belong to many
-_NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")
-_LAYOUTS: Final = {"NCHW": NCHW, "NHWC": NHWC}
-_LONGEST: Final = 1 << 20  # characters of a line; a problem with all solvers has some thousand
 _MOST: Final = 1 << 30  # bytes, unpacked; the largest of AMD's has 200 million
-_MOST_LINES: Final = 1_000_000  # half a minute; the largest of AMD's has 183,610
-_FILE: Final = re.compile(
-    r"(gfx(?:9[0-9a-f]{2}|1[0-9a-f]{3}))(?:_(\d+)|([0-9a-f]+))?(?:\..*)?\.u?fdb\.txt(?:\.bz2)?"
+_NAME: Final = re.compile(r".+\.u?fdb\.txt(\.bz2|\.gz)?")
+# Compute units stand behind an underscore, or as hexadecimal digits where they are more than 64:
+# gfx906_60, gfx90878. Features of a chip are no part of its name: gfx906_xnack_60, gfx90a:xnack-.
+_GPU: Final = re.compile(
+    r"(gfx(?:9[0-9a-f]{2}|1[0-9a-f]{3}))(?:[:_](?:no)?(?:sramecc|xnack)[+-]?)*"
+    r"(?:_(\d+)|([0-9a-f]+))?\."
 )
-DIRECTIONS: Final = {"F": "forward", "B": "backward_data", "W": "backward_weights"}
-_DTYPES: Final = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "FP64": "float64"}
-_ALGORITHMS: Final = {
-    "GEMM": "gemm", "Direct": "direct", "FFT": "fft", "Winograd": "winograd",
-    "ImplicitGEMM": "implicit_gemm",
+_WORDS: Final = {
+    "F": "forward", "B": "backward_data", "W": "backward_weights", "NCHW": NCHW, "NHWC": NHWC,
+    "FP64": "float64", "FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "GEMM": "gemm",
+    "Direct": "direct", "FFT": "fft", "Winograd": "winograd", "ImplicitGEMM": "implicit_gemm",
 }  # fmt: skip
-_PAIR: Final = r"(\d+)x(\d+)"
+# no size has ten digits, and of more than 4,300 Python makes no number
 _PROBLEM: Final = re.compile(
-    rf"(\d+)-(\d+)-(\d+)-{_PAIR}-(\d+)-(\d+)-(\d+)-(\d+)-{_PAIR}-{_PAIR}-{_PAIR}"
-    r"-\d+-([A-Z]+)(?:-\16-\16)?-(\w+)-([FBW])(?:_g(\d+))?"
+    r"(?P<in_c>\d{1,9})-(?P<in_h>\d{1,9})-(?P<in_w>\d{1,9})"
+    r"-(?P<kernel_h>\d{1,9})x(?P<kernel_w>\d{1,9})"
+    r"-(?P<out_c>\d{1,9})-(?P<out_h>\d{1,9})-(?P<out_w>\d{1,9})-(?P<n>\d{1,9})"
+    r"-(?P<pad_h>\d{1,9})x(?P<pad_w>\d{1,9})-(?P<stride_h>\d{1,9})x(?P<stride_w>\d{1,9})"
+    r"-(?P<dilation_h>\d{1,9})x(?P<dilation_w>\d{1,9})-\d+"
+    r"-(?P<layout>NCHW|NHWC)(?:-(?P=layout)-(?P=layout))?-(?P<dtype>FP64|FP32|FP16|BF16)"
+    r"-(?P<way>[FBW])(?:_g(?P<groups>\d{1,9}))?"
 )
 _DEEP: Final = re.compile(r"[\d-]+?-\d+x\d+x\d+-")
-_NAMED: Final = re.compile(r"miopenConvolution(?:Fwd|BwdData|BwdWeights)Algo(\w+)")
+_ALGORITHM: Final = (
+    r"miopenConvolution(?:Fwd|BwdData|BwdWeights)Algo"
+    r"(?P<algorithm>GEMM|Direct|FFT|Winograd|ImplicitGEMM)"
+)
+_ENTRIES: Final = (
+    re.compile(rf"(?P<solver>[^,:]*):(?P<ms>[^,]*),(?P<workspace>\d{{1,18}}),{_ALGORITHM}(,.*)?"),
+    re.compile(rf"{_ALGORITHM}:(?P<solver>[^,]*),(?P<ms>[^,]*),(?P<workspace>\d{{1,18}})(,.*)?"),
+)
+_UNREAD: Final = "without a problem of a known type and layout, whose sizes agree"
+_NO_TIME: Final = "without a time"
 
 
-class DirectedShape(NamedTuple):
-    """A convolution: the shape of its forward pass, whatever its direction is."""
+def read_rows(path: Path, gpu: str, lines: Counter[str], solvers: Counter[str]) -> Iterator[Row]:
+    """Yield a layer row for the time of each solver; `ResultsError` where it cannot be read.
 
-    shape: ConvShape
-    direction: str
-
-
-class SolverTime(NamedTuple):
-    """What a solver took for a problem."""
-
-    algorithm: str
-    solver: str
-    ms: float
-    workspace: int
+    `lines` and `solvers` count what became of each line of the file, and of each solver in it.
+    """
+    with unpacking.opened(path.resolve(), _MOST) as file:
+        text = unpacking.as_text(file, "replace")
+        for line in map(str.strip, text):
+            if line:
+                yield from of_line(line, gpu, lines, solvers)
+    delimited.check_taken(path, lines, "line")
 
 
-def gpu_of(name: str) -> tuple[str, int | None] | None:
-    """Return architecture and compute units in a file's name: gfx906_60 and gfx90878 (hex)."""
-    match = _FILE.fullmatch(name)
-    if match is None:
-        return None
-    return match[1], int(match[2]) if match[2] else int(match[3], 16) if match[3] else None
+def of_line(line: str, gpu: str, lines: Counter[str], solvers: Counter[str]) -> list[Row]:
+    """Return a row for the time of each solver of a line."""
+    key, _, text = line.partition("=")
+    entries = text.split(";")
+    work = _work(key)
+    if not work:
+        lines["with a 3-D problem" if _DEEP.match(key) else _UNREAD] += 1
+        solvers["of lines that are left out"] += len(entries)
+        return []
+    times = [*filter(None, map(_time, entries))]
+    solvers[TAKEN] += len(times)
+    solvers[_NO_TIME] += len(entries) - len(times)
+    lines[TAKEN if times else _NO_TIME] += 1
+    return [{**work, **time, "gpu": gpu} for time in times]
 
 
-def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[SolverTime]]]:
-    """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
-    try:
-        with unpacking.opened(path.resolve(), _MOST) as file:
-            text = unpacking.as_text(file, "replace")
-            lines = iter(partial(text.readline, _LONGEST), "")
-            for each in islice(lines, _MOST_LINES):
-                problem = line(each.strip(), counts)
-                if problem is not None:
-                    yield problem
-            if next(lines, None):
-                why = f"more than {_MOST_LINES:,} lines; import it in parts"
-                raise ValueError(why)  # noqa: TRY301 - one message for all that is wrong with it
-    except ValueError as error:
-        raise ResultsError(f"{path}: cannot be read ({error})") from error
-
-
-def line(text: str, counts: Counts) -> tuple[DirectedShape, list[SolverTime]] | None:
-    """Return the problem of a line and what its solvers took; None, counted, where it has none."""
-    if not text:
-        return None
-    key, _, entries = text.partition("=")
-    if _DEEP.match(key):
-        counts["deep"] += 1
-        return None
-    problem = _problem(key)
-    if problem is None:
-        counts["unread"] += 1
-        return None
-    times = [timed for entry in entries.split(";") if (timed := _timed(entry)) is not None]
-    counts["untimed"] += entries.count(";") + 1 - len(times)
-    return (problem, times) if times else None
-
-
-def _problem(key: str) -> DirectedShape | None:
-    """Return the problem of a key; None where its sizes disagree: it was cut, or edited."""
+def _work(key: str) -> Row:
+    """Return the cells of a problem; none where its sizes disagree: it was cut, or edited."""
     match = _PROBLEM.fullmatch(key)
-    if match is None or match[17] not in _DTYPES or match[16] not in _LAYOUTS:
-        return None
-    c, h, w, r, s, k, oh, ow, n, ph, pw, sh, sw, dh, dw = map(int, match.groups()[:15])
-    if match[18] != "F":
-        (c, h, w), (k, oh, ow) = (k, oh, ow), (c, h, w)
-    shape = ConvShape(
-        n, c, h, w, k, r, s, sh, sw, ph, pw, dh, dw, int(match[19] or 1),
-        dtype=_DTYPES[match[17]], layout=_LAYOUTS[match[16]],
-    )  # fmt: skip
-    fits = submission.agrees(shape) and (shape.out_h, shape.out_w) == (oh, ow)
-    return DirectedShape(shape, DIRECTIONS[match[18]]) if fits else None
+    if match is None:
+        return {}
+    fields = match.groupdict()
+    layout = _WORDS[fields.pop("layout")]
+    dtype = _WORDS[fields.pop("dtype")]
+    direction = _WORDS[fields.pop("way")]
+    sizes = {name: int(digits or 1) for name, digits in fields.items()}  # one group is not named
+    if direction != "forward":
+        for side in ("c", "h", "w"):
+            inner, outer = f"in_{side}", f"out_{side}"
+            sizes[inner], sizes[outer] = sizes[outer], sizes[inner]
+    output = sizes.pop("out_h"), sizes.pop("out_w")
+    shape = ConvShape(**sizes, dtype=dtype, layout=layout)  # type: ignore[arg-type]
+    if not submission.agrees(shape) or (shape.out_h, shape.out_w) != output:
+        return {}
+    work = submission.work_cells(shape)
+    return {**work, "direction": direction, "memory_format": layout, "backend": "miopen"}
 
 
-def _timed(entry: str) -> SolverTime | None:
-    """Return an entry, `Solver:ms,workspace,Algo` or `Algo:Solver,ms,workspace,..`; else None."""
-    head, _, rest = entry.strip().partition(":")
-    parts = rest.split(",")
-    named = _NAMED.fullmatch(head)
-    if named:
-        head = parts[0]
-        parts = [*parts[1:3], named[0]]
-    algorithm = _NAMED.fullmatch(parts[2]) if len(parts) > 2 else None
-    try:
-        ms = submission.milliseconds(parts[0])
-        workspace = int(parts[1])
-    except (ValueError, IndexError):
-        return None
-    if algorithm is None or algorithm[1] not in _ALGORITHMS or ms is None:
-        return None
-    return SolverTime(_ALGORITHMS[algorithm[1]], head, ms, workspace)
+def _time(entry: str) -> Row:
+    """Return the cells of `Solver:ms,workspace,Algo` or `Algo:Solver,ms,workspace,..`."""
+    new, old = _ENTRIES
+    match = new.fullmatch(entry.strip()) or old.fullmatch(entry.strip())
+    if match is None:
+        return {}
+    ms = submission.milliseconds(match["ms"])
+    if ms is None:
+        return {}
+    algorithm = _WORDS[match["algorithm"]]
+    return {
+        "algorithm": algorithm, "algorithm_used": algorithm,
+        "algorithm_evidence": f"solver {match['solver']}",
+        "workspace_bytes": int(match["workspace"]), "min_ms": ms, "median_ms": ms,
+    }  # fmt: skip
 
 
 def is_one(path: Path) -> bool:
@@ -150,14 +137,17 @@ def is_one(path: Path) -> bool:
 
 def sweep_name(path: Path) -> str:
     """Return the name of the sweep that a file becomes: its GPU, else the file's first word."""
-    return _gpu(path, "") or path.name.split(".", 1)[0]
+    return gpu_of(path.name) or path.name.split(".", 1)[0]
 
 
-def _gpu(path: Path, device: str) -> str:
-    """Return the name of a file's GPU: the architecture, and its compute units where told."""
-    if device or (gpu := gpu_of(path.name)) is None:
-        return device
-    return gpu[0] if gpu[1] is None else f"{gpu[0]}_{gpu[1]}"
+def gpu_of(name: str) -> str:
+    """Return the GPU in a file's name: its chip, and its compute units where told; "" for none."""
+    match = _GPU.match(name)
+    if match is None:
+        return ""
+    chip, decimal, hexadecimal = match.groups()
+    units = decimal or (hexadecimal and int(hexadecimal, 16))
+    return f"{chip}_{units}" if units else chip
 
 
 def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
@@ -165,39 +155,17 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
 
     `ResultsError` where it cannot be read or has no time, `UsageError` where nothing tells the GPU.
     """
-    gpu = _gpu(path, device)
+    gpu = gpus.as_value(device) or gpu_of(path.name)
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
-    counts = Counts()
-    written = submission.write_foreign(sweep_dir, path, NETWORK, _rows(path, gpu, counts))
-    told = f"{count(written.calls, 'time')} on {gpu}"
+    lines = Counter[str]()
+    solvers = Counter[str]()
+    rows = read_rows(path, gpu, lines, solvers)
+    written = submission.write_foreign(sweep_dir, path, NETWORK, rows)
     return path.name, (
-        f"{told}, the best of a few short runs, in place of a median",
-        *_left_out(counts),
+        f"{count(written.calls, 'time')} on {gpu}, the best of a few short runs, not a median",
+        *delimited.account(lines, "line"),
+        *delimited.account(solvers, "solver"),
         *written.notes(),
         f"flagged {FOREIGN}: measured by MIOpen, not here",
     )
-
-
-def _rows(path: Path, gpu: str, counts: Counts) -> Iterator[Row]:
-    """Yield a layer row for what each solver took."""
-    for (shape, direction), times in read_find_db(path, counts):
-        work = {
-            **submission.work_cells(shape), "direction": direction, "gpu": gpu,
-            "memory_format": shape.layout, "backend": "miopen",
-        }  # fmt: skip
-        for timed in times:
-            yield {
-                **work, "algorithm": timed.algorithm, "algorithm_used": timed.algorithm,
-                "algorithm_evidence": f"solver {timed.solver}", "workspace_bytes": timed.workspace,
-                **dict.fromkeys(("min_ms", "median_ms"), timed.ms),
-            }  # fmt: skip
-
-
-def _left_out(counts: Counts) -> Iterator[str]:
-    if deep := counts["deep"]:
-        yield f"left out: {count(deep, '3-D problem')}"
-    if unread := counts["unread"]:
-        yield f"left out: {count(unread, 'line')} without a problem"
-    if untimed := counts["untimed"]:
-        yield f"left out: {untimed} solvers without a time"

@@ -100,7 +100,8 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     notes = [f"{count(len(tables), 'table')}: {count(len(read.done), 'network')}, {written}"]
     for name, (noun, text) in _NOTES.items():
         notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
-    notes += delimited.account(len(read.networks) + read.counts["layers"], read.left)
+    read.left[delimited.TAKEN] = len(read.networks) + read.counts["layers"]
+    notes += delimited.account(read.left)
     notes += file.notes()
     notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
     if odd:

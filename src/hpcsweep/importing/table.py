@@ -21,7 +21,7 @@ from hpcsweep.conv.proof.kernels import UNKNOWN, recognise
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.importing import delimited, submission
-from hpcsweep.importing.finddb import DIRECTIONS
+from hpcsweep.importing.delimited import TAKEN
 from hpcsweep.numerals import ANY, WHOLE
 from hpcsweep.spec.document import Complaints, Document, read_document
 from hpcsweep.store.folders import SweepDir
@@ -54,8 +54,8 @@ _DTYPES: Final = {
     "int8": "int8", "i8": "int8",
 }  # fmt: skip
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
-_DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
-TAKEN: Final = "taken"
+_WAYS: Final = ("forward", "backward_data", "backward_weights")
+_DIRECTIONS: Final = (*_WAYS, "backward")
 _NO_TIME: Final = "without a time"
 _NO_SHAPE: Final = "without a shape"
 _MOST_CELLS: Final = 20_000_000  # of a Parquet file, in which a billion equal ones take no room
@@ -129,12 +129,12 @@ def _times(wrong: Complaints, value: object, known: TimeColumn) -> Iterator[Time
         return
     for key, column in value.items():
         named = submission.as_algorithm(str(key))
-        if key in DIRECTIONS.values():
+        if key in _WAYS:
             yield from _times(wrong, column, known._replace(direction=key))
         elif named in ALGORITHMS and named != AUTO:
             yield from _times(wrong, column, known._replace(algorithm=named))
         else:
-            every = ", ".join((*DIRECTIONS.values(), *(ALGORITHMS.keys() - {AUTO})))
+            every = ", ".join((*_WAYS, *(ALGORITHMS.keys() - {AUTO})))
             wrong.add(("columns", "time", key), f"needs one of {every}")
 
 
@@ -318,16 +318,14 @@ def bring(
             used[row.get("algorithm_used", "")] += 1
             on.add(row["gpu"])
             yield {"algorithm": AUTO, **row}
-        if not counts[TAKEN]:
-            raise ResultsError(f"{path}: {'; '.join(delimited.account(0, counts))}")
+        delimited.check_taken(path, counts)
 
     written = submission.write_foreign(sweep_dir, path, NETWORK, rows())
     told = f"{count(written.calls, 'time')} on {', '.join(sorted(on))}"
-    taken = counts.pop(TAKEN)
-    missing = taken * len(columns.times) - written.calls
+    missing = counts[TAKEN] * len(columns.times) - written.calls
     empty = [f"left out: {count(missing, 'cell')} without a time"] if missing else []
     known = written.calls - used[UNKNOWN] - used[""]
     return path.name, (
-        told, f"algorithm known of {count(known, 'time')}", *delimited.account(taken, counts),
+        told, f"algorithm known of {count(known, 'time')}", *delimited.account(counts),
         *empty, *written.notes(), f"flagged {FOREIGN}: measured by another program, not here",
     )  # fmt: skip
