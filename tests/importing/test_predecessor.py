@@ -21,7 +21,7 @@ from hpcsweep.analysis import best, compare, dataset, layers, report
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.forecast import check, training_data
 from hpcsweep.importing import importer, predecessor, submission
-from hpcsweep.importing.predecessor import Key
+from hpcsweep.importing.predecessor import MeasuredNetwork
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.folders import SweepDir
 from localruns import TEN, Desk
@@ -166,7 +166,8 @@ def test_layers_get_the_shapes_of_their_network(tmp_path):
     assert list(rows["out_w"]) == [32, 32, 16, 51, 51, 25]
     assert rows["flops"].iloc[5] == 2 * 25 * 25 * 64 * 128 * 9
     assert rows["unique_key"].iloc[2].startswith("conv2d_n1_c64_16x16_k128_3x3_s1x1_p1x1")
-    assert notes[1] == "6 layer rows without a median: the mean stands for it"
+    assert notes[1] == "8 rows read: 8 taken"
+    assert list(rows["median_ms"]) == [1.5] * 6  # a missing one is the mean
     assert len(training_data.read_sweeps([run]).calls) == 6
     assert "2 points of 1 network" in check.check(training_data.read_sweeps([run])).text()
 
@@ -181,8 +182,8 @@ def test_the_order_of_a_table_is_no_matter_and_what_stands_there_again_counts_on
         assert notes[0] == "2 tables: 2 networks, 6 layer rows"
         columns = ["layer", "call_index", "input_size", "in_h", "median_ms"]
         assert found[columns].equals(expected[columns])
-    assert "2 networks more than once; the first counts" in again[2]
-    assert not any("more than once" in note for note in by_layer[2])
+    assert again[2][1:3] == ("14 rows read: 8 taken", "left out: 6 rows of what stands there again")
+    assert by_layer[2][1] == "8 rows read: 8 taken"
 
 
 def test_layers_of_several_batch_sizes_keep_to_their_networks(tmp_path):
@@ -224,6 +225,14 @@ def test_a_row_that_does_not_fit_its_network_has_no_shape(tmp_path, rows, shapel
         training_data.read_sweeps([run])
 
 
+def test_a_network_that_is_not_built_without_memory_has_no_shapes(tmp_path):
+    """RegNets compute with values while they are built."""
+    rows = oldtables.layer_rows("regnet_x_400mf", "gemm", "V100", (64,), 2)
+    oldtables.write(tmp_path / "layers_v100.csv", oldtables.LAYERS, rows)
+    _, notes = brought(tmp_path, tmp_path / "layers_v100.csv")
+    assert notes[2].startswith("2 layer rows without the layer's shape")
+
+
 @pytest.mark.slow
 def test_report_layers_compare_and_best_work_on_them(run):
     """As on rows that were measured here; every time is marked as unreliable."""
@@ -259,13 +268,10 @@ def test_what_is_missing_or_twice_is_told(tmp_path):
     lone = oldtables.layer_rows("VGG16", "fft", "V100", (64,), 2)
     oldtables.write(folder / "VGG16_fft_V100_layers.csv", oldtables.LAYERS, lone)
     _, notes = brought(tmp_path, folder)
-    assert notes[1:3] == (
-        "1 network more than once; the first counts",
-        "1 network with times of layers alone",
-    )
-    assert notes[5:8] == (
+    assert notes[1] == "1 network with times of layers alone"
+    assert notes[3:6] == (
         "13 rows read: 11 taken",
-        "left out: 1 row that stands there again",
+        "left out: 1 row of what stands there again",
         "left out: 1 row without size or time",
     )
 
@@ -358,8 +364,8 @@ def test_the_device_stands_in_a_column_or_in_a_name(tmp_path, file, column, give
     path.parent.mkdir(exist_ok=True)
     row = oldtables.layer_rows("ResNet_152", "winograd non-fused", "x", (224,), 1)[0]
     oldtables.write(path, [*oldtables.LAYERS, "device"], [[*row, column]])
-    ((key, _cells),) = predecessor.rows(path, given, Counter())
-    assert key == Key("resnet152", "winograd_nonfused", expected)
+    ((network, _cells),) = predecessor.rows(path, given, Counter())
+    assert network == MeasuredNetwork("resnet152", "winograd_nonfused", expected, 224, 0)
 
 
 def test_a_number_is_finite_or_unknown():

@@ -6,6 +6,7 @@ A line is a row: a quote that is open at its end would else swallow the rows bel
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep import numerals
-from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import submission, unpacking
+from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.importing import unpacking
 from hpcsweep.text import count
 
 TAKEN: Final = "taken"  # the reason of what is not left out
@@ -25,6 +26,8 @@ QUOTES: Final = "whose quotes do not match, or with a cell of several lines"
 _DELIMITERS: Final = ",;\t"  # the last one is that of .tsv
 _MOST: Final = 4 << 30  # bytes of a table
 _HEADER: Final = 1 << 20  # bytes of its first line
+SIZES: Final = "sizes"  # in place of fractions: one size or two, which have none
+_TWO: Final = re.compile(r"\W*(\d+)\s*,\s*([1-9]\d*)\W*")  # sizes, as thousands may be parted
 _NAMED: Final = "sep="  # how a spreadsheet names the delimiter, in a line before the header
 
 
@@ -58,10 +61,15 @@ class Table:
             return None
 
 
-def check_once(path: Path, names: Collection[str], asked: Collection[str]) -> None:
-    """Raise `UsageError` where two columns have one name that is asked for."""
-    for name, times in Counter(names).items():
-        if times > 1 and name in asked:
+def check_columns(
+    path: Path, have: Collection[str], needed: Collection[str], numbers: Collection[str] = ()
+) -> None:
+    """Raise `UsageError` where a needed column is not there, or one of those is there twice."""
+    for name in needed:
+        if name not in have:
+            raise UsageError(f"{path}: has no column '{name}'{suggest(name, have)}")
+    for name, times in Counter(have).items():
+        if times > 1 and (name in needed or name in numbers):
             raise UsageError(f"{path}: has {times} columns '{name}'; rename all but one")
 
 
@@ -106,30 +114,58 @@ def rows(  # noqa: PLR0913 - what a program and a person say of numbers are apar
     path: Path,
     numbers: Mapping[str, str],
     how: str,
-    left: Counter[str],
+    counts: Counter[str],
     *,
+    needed: Collection[str],
     usual: str = "",
     told: str = "",
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a table; `numbers` are its columns of numbers, each with its fractions.
 
-    Their cells are as Python reads them, empty for what is no number; two sizes stay (3x3).
-    `left` is as in `Table`, `usual` and `told` are as in `numerals.notation`, `how` is what to do
-    where nothing tells it.
+    Their cells are as Python reads them, empty for what is no number; two sizes (3x3) stay, in a
+    column of `SIZES`. `counts` is as in `Table`, `usual` and `told` are as in `numerals.notation`,
+    `how` is what to do where nothing tells it.
 
-    `UsageError` where nothing does, `ResultsError` where the file cannot be read.
+    `UsageError` where nothing does, or a column of `needed` is not there, `ResultsError` where the
+    file cannot be read.
     """
     with opened(path) as table:
+        check_columns(path, table.names, needed, numbers)
         names = [name for name in table.names if name in numbers]
-        every = table.rows(Counter())
-        cells = ((row[name], numbers[name]) for row in every for name in names)
         try:
-            notation = numerals.notation(cells, usual, told)
+            notation = numerals.notation(_telling(table, numbers), usual, told)
         except UsageError as error:
             raise UsageError(f"{path}: {error}; {how}") from None
     with opened(path) as table:
-        for row in table.rows(left):
+        for row in table.rows(counts):
             for name in names:
-                plain = notation.plain(row[name])
-                row[name] = plain or (row[name] if submission.sides(row[name]) else "")
+                if numbers[name] == SIZES:
+                    row[name] = _sizes(path, row[name], notation)
+                else:
+                    row[name] = notation.plain(row[name])
             yield row
+
+
+def _telling(table: Table, numbers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the cells that tell how a table writes numbers, each with its fractions."""
+    for row in table.rows(Counter()):
+        for name, fraction in numbers.items():
+            cell = row.get(name, "")
+            if fraction != SIZES:
+                yield cell, fraction
+            elif not _TWO.fullmatch(cell):
+                yield cell, numerals.WHOLE
+
+
+def _sizes(path: Path, cell: str, notation: numerals.Notation) -> str:
+    """Return a cell of sizes; `UsageError` where two may be one, of which thousands are parted."""
+    both = _TWO.fullmatch(cell)
+    if both is None:
+        return notation.plain(cell) or cell
+    number = notation.plain(cell, numerals.WHOLE)
+    if number and both[1] != both[2]:
+        two = f"{both[1]}x{both[2]}"
+        raise UsageError(
+            f"{path}: '{cell}' may be {two} or {number}; write it in one of these ways"
+        )
+    return cell

@@ -15,12 +15,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import chain, groupby
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog import ALGORITHMS, gpus, limits
 from hpcsweep.catalog.columns import Row
@@ -28,6 +26,7 @@ from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.importing import delimited, submission
+from hpcsweep.importing.delimited import TAKEN
 from hpcsweep.importing.submission import ImportedRows
 from hpcsweep.numerals import ANY, WHOLE
 from hpcsweep.store.folders import SweepDir
@@ -37,76 +36,71 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 HOST_COPIES: Final = "host_copies"
-_TABLES: Final = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
+_TABLE: Final = re.compile(r".+\.[ct]sv(\.gz)?")
 _OF_LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
 _OF_NETWORKS: Final = {"model", "algorithm", "batch_size", "input_size"}
 _OWN: Final = "point_id"  # a column that the predecessor does not have
-_TIMES: Final = ("mean", "std", "min", "max", "median")
-_POWER: Final = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
+_TIMES: Final = ("mean", "std", "min", "max", "median")  # with or without their unit
+_FIGURES: Final = {
+    "energy_j": "energy_per_inference_j", "power_mean_w": "power_mean_w",
+    "power_std_w": "power_std_w", "power_min_w": "power_min_w", "power_max_w": "power_max_w",
+}  # fmt: skip
 _CHANNELS: Final = ("in_channels", "out_channels")
-_NUMBERS: Final = {
-    **dict.fromkeys((*_TIMES, *(f"{name}_ms" for name in _TIMES), *_POWER), ANY),
-    **dict.fromkeys(("energy_per_inference_j", "percentage"), ANY),
-    **dict.fromkeys((*_CHANNELS, "batch_size", "input_size"), WHOLE),
-}
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
-_ASKED: Final = {"model", "algorithm", "device", "layer", *_NUMBERS, *_SIDES}
+_NUMBERS: Final = {
+    **dict.fromkeys((*_TIMES, *(f"{name}_ms" for name in _TIMES), "percentage"), ANY),
+    **dict.fromkeys(_FIGURES.values(), ANY),
+    **dict.fromkeys((*_CHANNELS, "batch_size", "input_size"), WHOLE),
+    **dict.fromkeys(_SIDES, delimited.SIZES),
+}
 _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}
 _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
 _NO_DEVICE: Final = {"", "cuda", "gpu"}
 _SHOWN: Final = 60  # characters of a name that is not known
 _MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
-_AGAIN: Final = "that stands there again"
-_NO_TIME: Final = "without size or time"
-_NOTES: Final = {
-    "twice": ("network", "more than once; the first counts"),
-    "without": ("network", "with times of layers alone"),
-    "shapeless": ("layer row", ("without the layer's shape: no network of torchvision has such a "
-                                "layer (or torch is not installed)")),
-    "means": ("layer row", "without a median: the mean stands for it"),
-}  # fmt: skip
+_AGAIN: Final = "of what stands there again"
 
 Cells = Mapping[str, str]
 
 
-class Key(NamedTuple):
-    """What one measured network is known by."""
+class MeasuredNetwork(NamedTuple):
+    """What one measured network is known by; a size that a row lacks is 0."""
 
     model: str
     algorithm: str
     gpu: str
-
-
-Image = tuple[Key, int, int]  # with input and batch size
-Call = tuple[str, int]  # of a layer: the first, second, ...
+    input_size: int
+    batch_size: int
 
 
 def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the tables at a path as a submission; return their source and what was left out."""
     tables, odd = find(path)
-    read = _Import(path.resolve().stem)
-    with submission.opened(sweep_dir, read.source, path, tables) as file:
+    study = _Study(path.resolve().stem)
+    with submission.opened(sweep_dir, study.source, path, tables) as file:
         for table in sorted(tables, key=tables.__getitem__):  # networks first: layers join them
-            every = rows(table, device, read.left)
+            every = rows(table, device, study.counts)
             if tables[table]:
-                for image, layers in read.passes(every).items():
-                    read.write_pass(file, image, [*layers.values()])
+                study.write_layers(file, every)
             else:
-                for key, row in every:
-                    read.add(key, row)
-        for image in read.networks.keys() - read.done:
-            read.write(file, image)
-    written = count(read.counts["layers"], "layer row")
-    notes = [f"{count(len(tables), 'table')}: {count(len(read.done), 'network')}, {written}"]
-    for name, (noun, text) in _NOTES.items():
-        notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
-    read.left[delimited.TAKEN] = len(read.networks) + read.counts["layers"]
-    notes += delimited.account(read.left)
-    notes += file.notes()
+                for network, cells in every:
+                    study.counts[study.add(network, cells)] += 1
+        for network in study.networks:
+            if network not in study.written:
+                study.write(file, network, [])
+    found = count(len(study.written), "network")
+    notes = [f"{count(len(tables), 'table')}: {found}, {count(file.calls, 'layer row')}"]
+    alone = len(study.written - study.networks.keys())
+    if alone:
+        notes.append(f"{count(alone, 'network')} with times of layers alone")
+    if study.shapeless:
+        why = "no network of torchvision has such a layer (or torch is not installed)"
+        notes.append(f"{count(study.shapeless, 'layer row')} without the layer's shape: {why}")
+    notes += [*delimited.account(study.counts), *file.notes()]
     notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
     if odd:
         notes.append(f"left out {', '.join(odd)}: no regular file of text")
-    return read.source, tuple(notes)
+    return study.source, tuple(notes)
 
 
 def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
@@ -116,10 +110,9 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
     """
     tables = {}
     odd = []
-    files = [path]
-    if path.is_dir():
-        files = sorted(chain.from_iterable(path.rglob(pattern) for pattern in _TABLES))
-    for file in files:
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file != path and not _TABLE.fullmatch(file.name):
+            continue
         try:
             with delimited.opened(file) as table:
                 columns = set(table.names)
@@ -131,7 +124,6 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
         if _OWN in columns:
             raise UsageError(_refused(file))
         if columns >= _OF_LAYERS or columns >= _OF_NETWORKS:
-            delimited.check_once(file, table.names, _ASKED)
             tables[file] = columns >= _OF_LAYERS
     if not tables:
         raise UsageError(
@@ -154,24 +146,28 @@ def _refused(path: Path) -> str:
     )
 
 
-def rows(path: Path, device: str, left: Counter[str]) -> Iterator[tuple[Key, Cells]]:
-    """Yield the rows of a table, each with its key; `device` is for tables that name none.
+def rows(path: Path, device: str, counts: Counter[str]) -> Iterator[tuple[MeasuredNetwork, Cells]]:
+    """Yield the rows of a table; `device` is for tables that name none.
 
-    `left` counts the rows that are left out, by their reason.
+    `counts` has the rows that are left out, by their reason.
 
     `ResultsError` where it cannot be read, `UsageError` without a device or known algorithm.
     """
     around = (folder.name for folder in path.absolute().parents[:2])
     named = next(filter(None, map(gpus.by_file_name, (path.stem, *around))), device)
     how = "write fractions behind a point, as that program did"
-    for row in delimited.rows(path, _NUMBERS, how, left, usual="."):
-        own = (row.get("device") or "").strip().lower()
+    needed = ("model", "algorithm", "input_size")
+    for row in delimited.rows(path, _NUMBERS, how, counts, needed=needed, usual="."):
+        own = row.get("device", "").strip().lower()
         gpu = named if own in _NO_DEVICE else own
-        yield _key(path, row["model"], row["algorithm"], gpu), row
+        sizes = [submission.number(row.get(name)) for name in ("input_size", "batch_size")]
+        key = _key(path, row["model"], row["algorithm"], gpu)
+        yield MeasuredNetwork(*key, *(int(size or 0) for size in sizes)), row
 
 
 @lru_cache(maxsize=4096)
-def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
+def _key(path: Path, model: str, algorithm: str, device: str) -> tuple[str, str, str]:
+    """Return our names of a network, an algorithm and a device."""
     if not device:
         raise UsageError(f"{path}: names no device; --device says which it is, such as v100")
     name = submission.as_algorithm(algorithm)
@@ -180,132 +176,111 @@ def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
         shown = cut(" ".join(algorithm.split()), _SHOWN)
         raise UsageError(f"{path}: unknown algorithm '{shown}'{suggest(name, ALGORITHMS)}")
     own = model.strip().lower()
-    return Key(_MODELS.get(re.sub(r"\W|_", "", own), own), name, gpus.by_label(device) or device)
+    return _MODELS.get(re.sub(r"\W|_", "", own), own), name, gpus.by_label(device) or device
 
 
-@dataclass
-class _Import:
-    """The networks of all tables, by key and sizes; which were written; what was left out."""
+class _Study:
+    """The networks of all tables, which of them were written, and what became of each row."""
 
-    source: str
-    networks: dict[Image, Row] = field(default_factory=dict)
-    batches: dict[tuple[Key, int], int] = field(default_factory=dict)  # the first of each size
-    done: set[Image] = field(default_factory=set)
-    counts: Counter[str] = field(default_factory=Counter)  # of `_NOTES`, and of layers
-    left: Counter[str] = field(default_factory=Counter)  # rows that were left out, by their reason
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.networks: dict[MeasuredNetwork, Row] = {}
+        self.written: set[MeasuredNetwork] = set()
+        self.counts = Counter[str]()
+        self.shapeless = 0  # layer rows
+        self._batches: dict[MeasuredNetwork, int] = {}  # the first one, by a network without it
 
-    def add(self, key: Key, row: Cells) -> None:
-        """Take the row of a network; of two with the same sizes the first counts."""
-        size = submission.number(row["input_size"])
-        batch = submission.number(row["batch_size"])
-        times = _times(row)
-        if not size or not batch or "mean_ms" not in times:
-            self.left[_NO_TIME] += 1
-            return
-        image = key, int(size), int(batch)
-        if image in self.networks:
-            self.counts["twice"] += 1
-            self.left[_AGAIN] += 1
-            return
-        energy = submission.number(row.get("energy_per_inference_j"))
-        more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
-        power = {name: submission.number(row.get(name)) for name in _POWER}
-        self.networks[image] = {**times, **more, **power}
-        self.batches.setdefault((key, int(size)), int(batch))
+    def add(self, network: MeasuredNetwork, cells: Cells) -> str:
+        """Take the row of a network, or return why not; of two with the same sizes the first."""
+        times = _times(cells)
+        if not (network.input_size and network.batch_size and "mean_ms" in times):
+            return "without size or time"
+        if network in self.networks:
+            return _AGAIN
+        figures = {name: submission.number(cells.get(own)) for name, own in _FIGURES.items()}
+        method = "sampled power" if figures["energy_j"] else None
+        self.networks[network] = {**times, **figures, "energy_method": method}
+        self._batches.setdefault(network._replace(batch_size=0), network.batch_size)
+        return TAKEN
 
-    def passes(self, every: Iterable[tuple[Key, Cells]]) -> dict[Image, dict[Call, Cells]]:
-        """Return the layer rows of each network in a table, however that is sorted.
+    def write_layers(
+        self, file: ImportedRows, every: Iterator[tuple[MeasuredNetwork, Cells]]
+    ) -> None:
+        """Write the networks of a table of layers, however that is sorted.
 
-        Of a layer that stands there again, below rows of other networks, the first counts.
+        One without a batch size is of the first network of its kind. Of a layer that stands there
+        again the first counts.
         """
-        calls = defaultdict[Image, dict[Call, Cells]](dict)
-        again = set[Image]()
-        for image, rows in groupby(every, lambda of: self._image(*of)):
-            times = Counter[str]()
-            for _, row in rows:
-                times[row["layer"]] += 1
-                call = row["layer"], times[row["layer"]]
-                if calls[image].setdefault(call, row) is not row:
-                    again.add(image)
-                    self.left[_AGAIN] += 1
-        self.counts["twice"] += len(again)
-        return calls
+        passes = defaultdict[MeasuredNetwork, dict[str, Cells]](dict)
+        for known, cells in every:
+            batch = known.batch_size or self._batches.get(known, 1)
+            network = known._replace(batch_size=batch)
+            again = network in self.written or cells["layer"] in passes[network]
+            self.counts[_AGAIN if again else TAKEN] += 1
+            if not again:
+                passes[network][cells["layer"]] = cells
+        for network, layers in passes.items():
+            if layers:
+                self.write(file, network, [_layer(network, cells) for cells in layers.values()])
 
-    def _image(self, key: Key, row: Cells) -> Image:
-        """Return the network of a layer row: with its own batch size, else the first one."""
-        size = int(submission.number(row["input_size"]) or 0)
-        batch = int(submission.number(row.get("batch_size")) or 0)
-        return key, size, batch or self.batches.get((key, size), 1)
-
-    def write_pass(self, file: ImportedRows, image: Image, layers: Sequence[Cells]) -> None:
-        """Write a network with its layers, unless it was."""
-        if image in self.done:
-            self.counts["twice"] += 1
-            self.left[_AGAIN] += len(layers)
-        else:
-            self.counts["without"] += image not in self.networks
-            self.write(file, image, layers)
-
-    def write(self, file: ImportedRows, image: Image, layers: Sequence[Cells] = ()) -> None:
-        """Write a network, and its layers where a table has them."""
-        key, size, batch = image
-        own = {**key._asdict(), "input_size": size, "batch_size": batch}
-        point = submission.point(self.source, own)
-        every = [self._layer(index, image, row) for index, row in enumerate(layers)]
-        network = self.networks.get(image, {})
-        impossible = _is_impossible(point.axes, network, every)
+    def write(self, file: ImportedRows, network: MeasuredNetwork, layers: list[Row]) -> None:
+        """Write a network with its layers."""
+        self.written.add(network)
+        point = submission.point(self.source, network._asdict())
+        calls = []
+        for index, layer in enumerate(layers):
+            self.shapeless += "in_h" not in layer
+            calls.append({**layer, "call_index": index})
+        totals = self.networks.get(network, {})
+        whole = {**totals, "flops": _flops(network)}
+        impossible = any(limits.is_impossible({**point.axes, **row}) for row in (whole, *calls))
         file.impossible += impossible
         flags = f"{HOST_COPIES};{limits.IMPOSSIBLE}" if impossible else HOST_COPIES
-        file.commit(point, network, every, flags, valid=not impossible)
-        self.done.add(image)
-        self.counts["layers"] += len(every)
-
-    def _layer(self, index: int, image: Image, row: Cells) -> Row:
-        """Return a layer row.
-
-        Its shape is that of its network's layer, if that has what the row states of it.
-        """
-        key, size, batch = image
-        times = _times(row)
-        if "median_ms" not in times and "mean_ms" in times:
-            times["median_ms"] = times["mean_ms"]
-            self.counts["means"] += 1
-        stated = _stated(row)
-        shape = _of_image(key.model, size, batch).get(row["layer"])
-        if shape is None or any(str(shape[name]) != text for name, text in stated.items()):
-            self.counts["shapeless"] += 1
-            # only the same layer of the same image is known to be the same work
-            same = f"conv2d_of_{key.model}_{size}_n{batch}_{row['layer']}"
-            shape = {**stated, "unique_key": same}
-        return {
-            **shape, **times, "layer": row["layer"], "call_index": index, "device": key.gpu,
-            "op": "conv2d", "direction": "forward",
-            "percentage": submission.number(row.get("percentage")),
-        }  # fmt: skip
+        file.commit(point, totals, calls, flags, valid=not impossible)
 
 
-def _is_impossible(axes: Mapping[str, Any], network: Row, layers: Sequence[Row]) -> bool:
-    """Say whether the time of a network, or of one of its layers, cannot be."""
-    calls = [{**axes, **layer} for layer in layers]
-    known = MODELS.get(axes["model"])
-    images = axes["batch_size"] * (axes["input_size"] / REFERENCE_SIZE) ** 2
-    whole = {**axes, **network, "flops": known.flops * images if known else None}
-    return any(map(limits.is_impossible, [whole, *calls]))
+def _flops(network: MeasuredNetwork) -> float | None:
+    """Return the operations of a pass as far as they grow with the image."""
+    known = MODELS.get(network.model)
+    images = network.batch_size * (network.input_size / REFERENCE_SIZE) ** 2
+    return known.flops * images if known else None
 
 
-def _times(row: Cells) -> Row:
-    """Return the times of a row, whose columns may lack their unit."""
-    every = {f"{name}_ms": row.get(f"{name}_ms") or row.get(name) for name in _TIMES}
-    read = {name: submission.milliseconds(text) for name, text in every.items()}
-    read["std_ms"] = submission.number(every["std_ms"])  # which may be 0
-    return {name: value for name, value in read.items() if value is not None}
+def _times(cells: Cells) -> Row:
+    """Return the times of a row."""
+    times: Row = {}
+    for name in _TIMES:
+        text = cells.get(f"{name}_ms") or cells.get(name)
+        # a deviation may be 0
+        ms = submission.number(text) if name == "std" else submission.milliseconds(text)
+        if ms is not None:
+            times[f"{name}_ms"] = ms
+    return times
 
 
-def _stated(row: Cells) -> Row:
+def _layer(network: MeasuredNetwork, cells: Cells) -> Row:
+    """Return a layer row, with the shape of its network's layer if that has what the row states."""
+    layer = cells["layer"]
+    times = _times(cells)
+    if "mean_ms" in times:
+        times.setdefault("median_ms", times["mean_ms"])
+    stated = _stated(cells)
+    shape = _shapes(network.model, network.input_size, network.batch_size).get(layer)
+    if shape is None or any(str(shape[name]) != text for name, text in stated.items()):
+        # only the same layer of the same image is known to be the same work
+        image = f"{network.input_size}_n{network.batch_size}"
+        shape = {**stated, "unique_key": f"conv2d_of_{network.model}_{image}_{layer}"}
+    return {
+        **shape, **times, "layer": layer, "device": network.gpu, "op": "conv2d",
+        "direction": "forward", "percentage": submission.number(cells.get("percentage")),
+    }  # fmt: skip
+
+
+def _stated(cells: Cells) -> Row:
     """Return the cells of a shape as far as a row states them; a size is 3, (3, 3) or 3x3."""
-    stated: Row = {name: row[name] for name in _CHANNELS if row.get(name)}
+    stated: Row = {name: cells[name] for name in _CHANNELS if cells.get(name)}
     for column, name in _SIDES.items():
-        both = submission.sides(row.get(column) or "")
+        both = submission.sides(cells.get(column, ""))
         if both is not None:
             down, across = map(str, both)
             stated |= {f"{name}_h": down, f"{name}_w": across}
@@ -314,24 +289,23 @@ def _stated(row: Cells) -> Row:
 
 
 @lru_cache(maxsize=1024)
-def _of_image(model: str, size: int, batch: int) -> Mapping[str, Row]:
-    """Return the cells of each convolution that is called once; nothing for an unknown network."""
+def _shapes(model: str, size: int, batch: int) -> Mapping[str, Row]:
+    """Return the cells of each convolution of a network; nothing where they are not known."""
     network = _network(model)
     if network is None or not (1 <= size <= _MOST and 1 <= batch <= _MOST):
         return {}
     import torch  # noqa: PLC0415 - `_network` found it
 
     shapes: dict[str, Row] = {}
-    again: set[str] = set()
-    names = {module: name for name, module in network.named_modules()}
 
-    def note(module: nn.Conv2d, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
-        name = names[module]
-        again.update({name} & shapes.keys())
+    def note(name: str, module: nn.Conv2d, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
         shapes[name] = _shape_cells(module, inputs[0])
 
-    convolutions = [module for module in names if type(module) is torch.nn.Conv2d]
-    hooks = [module.register_forward_hook(note) for module in convolutions]
+    hooks = [
+        module.register_forward_hook(partial(note, name))
+        for name, module in network.named_modules()
+        if type(module) is torch.nn.Conv2d
+    ]
     try:
         with torch.no_grad():
             network(torch.empty(batch, 3, size, size, device="meta"))
@@ -340,7 +314,7 @@ def _of_image(model: str, size: int, batch: int) -> Mapping[str, Row]:
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: cells for name, cells in shapes.items() if name not in again}
+    return shapes
 
 
 @lru_cache(maxsize=1)
@@ -352,10 +326,11 @@ def _network(model: str) -> nn.Module | None:
         import torch  # noqa: PLC0415 - only tables of layers need it
 
         from hpcsweep.measure import model_builder  # noqa: PLC0415 - it needs torch
-    except ImportError:
+
+        with torch.device("meta"):
+            network = model_builder.build_float32(model, enliven=False)
+    except (ImportError, NotImplementedError):  # RegNets compute with values while they are built
         return None
-    with torch.device("meta"):
-        network = model_builder.build_float32(model, enliven=False)
     for module in network.modules():  # what changes no shape costs most of a pass on this device
         if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU, torch.nn.Dropout)):
             module.forward = lambda image: image
@@ -366,7 +341,7 @@ def _shape_cells(module: nn.Conv2d, image: Tensor) -> Row:
     """Return the cells of a call; what is added to its output is a parameter, too."""
     shape = ConvShape.of(module, image, NCHW, "cpu")
     row = submission.work_cells(shape)
-    added = shape.out_c if shape.bias else 0
-    row["params"] += added
-    row["bytes_min"] += added * shape.itemsize
+    if shape.bias:
+        row["params"] += shape.out_c
+        row["bytes_min"] += shape.out_c * shape.itemsize
     return {name: row[name] for name in row.keys() - {"layer", "dtype", "batch_size"}}
