@@ -111,15 +111,14 @@ def test_a_call_has_the_time_of_its_own_kernels(tmp_path, writing, name):
     assert rows[0]["algorithm_evidence"].startswith("profiler: recognised by implicit_convolve")
 
 
-def test_without_launches_the_operators_number_counts(tmp_path, writing):
-    """A profiler that recorded no runtime calls still numbers operators, all that there are."""
+def test_a_kernel_without_a_launch_is_nobodys(tmp_path, writing):
+    """A profiler that recorded no runtime calls does not tell whose a kernel is: it is counted."""
     writing.conv(1000, (), FULL, {**LIBRARY, "External id": 7})
-    writing.event("cpu_op", "aten::add_", 1080, 5, {"External id": 8})
-    writing.event("cpu_op", "aten::relu", 1200, 5, {"External id": 9})
-    for number, of in ((7, 30), (8, 5), (9, 99), (10, 99)):
-        writing.event("kernel", IMPLICIT, 5000, of, {"correlation": 99, "External id": number})
-    rows, _ = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
-    assert [row["kernel_ms"] for row in rows] == ["0.042"]  # and 7 of the launch that is recorded
+    for number in (7, 10):
+        writing.event("kernel", IMPLICIT, 5000, 9, {"correlation": 99, "External id": number})
+    rows, found = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
+    assert [row["kernel_ms"] for row in rows] == ["0.007"]
+    assert "left out: 2 events of kernels without a convolution" in found.notes
 
 
 def test_an_operator_inside_another_of_its_name_is_the_same_call(tmp_path, writing):
@@ -131,7 +130,8 @@ def test_an_operator_inside_another_of_its_name_is_the_same_call(tmp_path, writi
     rows, found = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
     assert [row["kernel_ms"] for row in rows] == ["0.637"]
     assert rows[0]["algorithm_evidence"].startswith("profiler: recognised")
-    assert not [note for note in found.notes if "left out" in note]
+    left = [note for note in found.notes if "left out" in note]
+    assert left == ["left out: 3 events of other kinds"]
 
 
 @pytest.mark.parametrize("library", ["cudnn", "miopen"])
@@ -303,18 +303,28 @@ def test_a_trace_without_a_device_says_so(tmp_path, writing):
 
 def test_calls_without_kernels_are_counted(tmp_path, writing):
     """The profile ended before they ran."""
-    writing.conv(0)
+    writing.conv(0, (IMPLICIT,), FULL, LIBRARY)
     writing.event("cpu_op", "aten::conv2d", 500, 10)
-    assert "left out: 1 call that launched no kernel" in rows_of(
-        tmp_path, writing.write(tmp_path / "a.json")
-    )[1].notes  # fmt: skip
+    writing.event("cpu_op", "aten::conv2d", "soon", 10)
+    writing.event("cpu_op", "aten::relu", 600, 10)
+    _, found = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
+    events = (len(writing.events), len(writing.events) - 6)
+    assert found.notes[2:6] == (
+        "{} events read: {} taken".format(*events),
+        "left out: 4 events of other kinds",
+        "left out: 1 event without a time",
+        "left out: 1 event of convolutions that launched no kernel",
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b'{"traceEvents": []}', "no convolution that launched a kernel"),
-        (b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]', "1 kernel"),
+        (
+            b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]',
+            "1 event of kernels without a convolution",
+        ),
         (b'{"traceEvents": [{"ph": "X"', "the file was cut"),
         (b'{"a": 1}', "no profiler trace"),
         (b"not json", "is no JSON"),

@@ -170,6 +170,14 @@ def product(device_name: str) -> str:
     return entry.short or as_value(entry.name)
 
 
+def of_text(text: str) -> str:
+    """Return the `gpu` value for what another program calls a device: Tesla V100-DGXS-32GB."""
+    entry = sheet(text)
+    if entry is None:
+        return by_label(text) or as_value(text)
+    return entry.short or as_value(entry.name)
+
+
 def as_value(text: str) -> str:
     """Return a text as a value of `gpu`: a plain name, without features (gfx90a:xnack-)."""
     name = text.partition(":")[0].lower()

@@ -171,7 +171,7 @@ def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -
         if shape is None:
             counts["without a shape"] += 1
             continue
-        work = {**submission.work_cells(shape), "gpu": _gpu(gpu)}
+        work = {**submission.work_cells(shape), "gpu": gpus.of_text(gpu)}
         has_time = False
         for column in columns.times:
             ms = submission.milliseconds(row[column.name], _UNITS[columns.unit])
@@ -251,11 +251,6 @@ def _shape(cells: Mapping[str, str]) -> ConvShape | None:
 def _size(text: str) -> int | None:
     number = submission.number(text)
     return int(number) if number is not None and number == int(number) else None
-
-
-def _gpu(text: str) -> str:
-    entry = gpus.sheet(text)
-    return (entry.short or gpus.as_value(entry.name)) if entry else gpus.as_value(text)
 
 
 def _algorithm(cells: Mapping[str, str], time: TimeColumn) -> Row:

@@ -1,28 +1,27 @@
 """Finds the convolution calls of a PyTorch profiler's trace, and the kernels that each launched.
 
-A kernel belongs to the operator in which it was launched, by the launch's `correlation`, or else by
-the operator's `External id`. All that was launched inside of the outermost operator, such as
-`aten::conv2d`, is the call's: transposes and the bias, too, whatever the library. Memory that is
-set or copied by no kernel is not. What the operators around the innermost one launched themselves
-tells nothing of the algorithm. Both gradients of a convolution are one call.
+A kernel belongs to the operator in which it was launched, by the launch's `correlation`. All that
+was launched inside of the outermost operator, such as `aten::conv2d`, is the call's: transposes and
+the bias, too, whatever the library. Memory that is set or copied by no kernel is not. What the
+operators around the innermost one launched themselves tells nothing of the algorithm. Both
+gradients of a convolution are one call.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import unpacking
+from hpcsweep.importing.delimited import TAKEN
 
 _OPERATOR: Final = re.compile(r"aten::\w*conv(?!ert)\w*")
 _BACKWARD: Final = re.compile(r"backward\w*$")
@@ -30,30 +29,21 @@ _STEP: Final = re.compile(r"ProfilerStep#\d+")
 _NODE: Final = re.compile(r"\w*Conv\w*Backward\w*")  # autograd's, with the number of its forward
 _LAUNCHES: Final = {"runtime", "cuda_runtime", "cuda_driver", "hip_runtime"}
 _OPERATORS: Final = {"operator", "cpu_op"}
-_OTHER: Final = "other"  # a kind of our own: an operator that does not convolve
+_STEP_ON_GPU: Final = "gpu_user_annotation"
 _MOST: Final = 1 << 30  # bytes of a trace, unpacked: it is read at once, which takes thrice that
+_LATEST: Final = 1e300  # a time beyond it is none, and its sums would be infinite
 
 Thread = tuple[str, str]
-
-
-class Argument(NamedTuple):
-    """What a trace recorded of an argument; empty where it did not."""
-
-    sizes: tuple[int, ...] = ()
-    type: str = ""
-    strides: tuple[int, ...] = ()
-    value: str = ""
+Sizes = tuple[int, ...]
 
 
 class Operator(NamedTuple):
-    """An operator that convolves, or a node of autograd that does."""
+    """An operator that convolves, with its arguments as they were recorded."""
 
     start: float
     end: float
     name: str
-    arguments: tuple[Argument, ...]
-    external: int | None
-    sequence: int | None
+    args: dict[str, Any]
 
 
 class Kernel(NamedTuple):
@@ -62,7 +52,7 @@ class Kernel(NamedTuple):
     start: float
     duration: float
     name: str
-    operator: str
+    operator: str = ""
 
 
 @dataclass
@@ -78,10 +68,13 @@ class TracedCall:
 
     def operator(self, at: float) -> str:
         """Return the operator that ran at a time; "" for one that calls another to convolve."""
-        ends = [*(inner.end for inner in self.operators[1:]), math.inf]
-        pairs = zip(reversed(self.operators), reversed(ends), strict=True)
-        running = (op.name if op.end < end else "" for op, end in pairs if op.start <= at <= op.end)
-        return next(running, "")
+        running = ""
+        for place, operator in enumerate(self.operators):
+            if operator.start <= at <= operator.end:
+                following = self.operators[place + 1 : place + 2]
+                calls_another = any(other.end <= operator.end for other in following)
+                running = "" if calls_another else operator.name
+        return running
 
     @property
     def telling(self) -> list[Kernel]:
@@ -91,10 +84,6 @@ class TracedCall:
     @property
     def backward(self) -> bool:
         return _BACKWARD.search(self.operators[0].name) is not None
-
-    @property
-    def milliseconds(self) -> float:
-        return sum(kernel.duration for kernel in self.kernels) / 1000
 
 
 def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
@@ -119,101 +108,97 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _if_needed(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Leave out an event that says nothing of kernels, launches, operators or steps.
+    """Leave out an event that says nothing of convolutions, kernels, launches or steps."""
+    return found if "ph" not in found or _kind(found) else None
 
-    Of an operator that does not convolve, its place is kept: it may launch for one that does.
-    """
-    if "ph" not in found:
-        return found
-    name = found.get("name")
-    if found["ph"] != "X" or not isinstance(name, str):
-        return None
-    kind = str(found.get("cat")).lower()
-    operator = kind in _OPERATORS and (_OPERATOR.fullmatch(name) or _NODE.fullmatch(name))
-    if operator or kind in {"kernel", *_LAUNCHES} or _STEP.fullmatch(name):
-        return found
-    args = found.get("args")
-    external = args.get("External id") if isinstance(args, dict) else None
-    if kind not in _OPERATORS or external is None:
-        return None
-    place = {key: found.get(key) for key in ("pid", "tid", "ts")}
-    return {**place, "cat": _OTHER, "dur": 0, "args": {"External id": external}}
+
+def _kind(event: dict[str, Any]) -> str:
+    """Return what an event is: a kernel, launch, operator, node or step; "" for any other."""
+    name = event.get("name")
+    if event.get("ph") != "X" or not isinstance(name, str):
+        return ""
+    category = str(event.get("cat")).lower()
+    if category == "kernel":
+        return "kernel"
+    if category in _LAUNCHES:
+        return "launch"
+    if category in _OPERATORS and _OPERATOR.fullmatch(name):
+        return "operator"
+    if category in _OPERATORS and _NODE.fullmatch(name):
+        return "node"
+    return "step" if _STEP.fullmatch(name) and category != _STEP_ON_GPU else ""
 
 
 class Trace:
-    """What the events of a trace say of its convolutions."""
+    """What the events of a trace say of its convolutions; `counts` has what became of each."""
 
     def __init__(self, events: Iterable[Any]) -> None:
+        self.counts = Counter[str]()
         self.steps: list[float] = []
         self.devices: set[int | None] = set()  # that ran kernels
         self.graphs = 0  # launches of whole graphs
-        # correlation, external id, start, duration, name
-        self.kernels: list[tuple[int | None, int | None, float, float, str]] = []
-        # where a kernel was launched, by its correlation, or by its operator's external id
-        self._launches: dict[int | None, tuple[Thread, float]] = {}
-        self._places: dict[int | None, tuple[Thread, float]] = {}
+        self.kernels: list[tuple[int | None, Kernel]] = []  # with the number of its launch
+        # The gradient that a node of autograd takes is of the size of the output: by the number
+        # that it has in common with the operator of the forward pass.
+        self.outputs: dict[int | None, Sizes] = {}
+        self._launches: dict[int, tuple[Thread, float]] = {}
         self._operators: dict[Thread, list[Operator]] = defaultdict(list)
-        self._nodes: list[Operator] = []
-        for event in filter(None, events):
-            self._add(event)
+        for event in events:
+            self.counts[self._add(event)] += 1
 
-    def _add(self, event: Any) -> None:  # noqa: ANN401 - any JSON
-        if not isinstance(event, dict):
-            return
-        at = _number(event.get("ts"))
-        took = _number(event.get("dur"))
-        if at is None or took is None or took < 0:
-            return
-        kind = str(event.get("cat")).lower()
-        name = str(event.get("name"))
+    def _add(self, event: Any) -> str:  # noqa: ANN401 - any JSON
+        """Take an event, or return why not."""
+        kind = _kind(event) if isinstance(event, dict) else ""
+        if not kind:
+            return "of other kinds"
+        at = event.get("ts")
+        took = event.get("dur")
+        if not (_is_time(at) and _is_time(took)):
+            return "without a time"
         args = event.get("args")
-        args = args if isinstance(args, dict) else {}
+        args = (
+            {name.lower(): value for name, value in args.items()} if isinstance(args, dict) else {}
+        )
         thread = str(event.get("pid")), str(event.get("tid"))
-        correlation = _whole(args.get("correlation"))
-        external = _whole(args.get("External id", args.get("external id")))
+        number = whole(args.get("correlation"))
         if kind == "kernel":
-            self.kernels.append((correlation, external, at, took, name))
-            self.devices.add(_whole(args.get("device")))
-        elif kind in _LAUNCHES:
-            self.graphs += "GraphLaunch" in name
-            before = self._launches.setdefault(correlation, (thread, at))
-            if correlation is not None and before[0][0] != thread[0]:
-                raise UsageError("events of several processes: import the trace of each rank alone")
-        elif kind == _OTHER:
-            self._places[external] = thread, at
-        elif kind in _OPERATORS and not _STEP.fullmatch(name):
-            self._places[external] = thread, at
-            sequence = _whole(args.get("Sequence number"))
-            operator = Operator(at, at + took, name, _arguments(args), external, sequence)
-            is_node = _NODE.fullmatch(name)
-            (self._nodes if is_node else self._operators[thread]).append(operator)
-        elif kind != "gpu_user_annotation":
+            self.kernels.append((number, Kernel(at, took, event["name"])))
+            self.devices.add(whole(args.get("device")))
+        elif kind == "launch":
+            self.graphs += "GraphLaunch" in event["name"]
+            if number is not None:
+                process = self._launches.setdefault(number, (thread, at))[0][0]
+                if process != thread[0]:
+                    text = "events of several processes: import the trace of each rank alone"
+                    raise UsageError(text)
+        elif kind == "operator":
+            self._operators[thread].append(Operator(at, at + took, event["name"], args))
+        elif kind == "node":
+            gradient = next(iter(as_list(args.get("input dims"))), None)
+            self.outputs[whole(args.get("sequence number"))] = sizes(gradient)
+        else:
             self.steps.append(at)
+        return TAKEN
+
+    def give_up(self, events: int, reason: str) -> None:
+        """Count events as left out that were taken at first."""
+        self.counts[TAKEN] -= events
+        self.counts[reason] += events
 
     def calls(self) -> list[TracedCall]:
         """Return the convolution calls in time, each with its kernels."""
         of_thread = {thread: _nested(ops) for thread, ops in self._operators.items()}
+        for number, kernel in self.kernels:
+            if number not in self._launches:
+                continue
+            thread, at = self._launches[number]
+            call = _running(of_thread.get(thread, ()), at)
+            if call:
+                call.kernels.append(kernel._replace(operator=call.operator(at)))
         every = [call for calls in of_thread.values() for call in calls]
-        for correlation, external, at, took, name in self.kernels:
-            place = None if external is None else self._places.get(external)
-            if correlation is not None:
-                place = self._launches.get(correlation, place)
-            call = _running(of_thread.get(place[0], ()), place[1]) if place else None
-            if place and call:
-                call.kernels.append(Kernel(at, took, name, call.operator(place[1])))
         for call in every:
             call.kernels.sort()
         return sorted(every, key=attrgetter("start"))
-
-    def output_sizes(self) -> dict[int | None, tuple[int, ...]]:
-        """Return the output's sizes of forward calls, by their sequence numbers.
-
-        The gradient that a node of autograd takes is of the size of the output.
-        """
-        return {
-            node.sequence: node.arguments[0].sizes for node in self._nodes
-            if node.sequence is not None and node.arguments
-        }  # fmt: skip
 
 
 def _nested(operators: Iterable[Operator]) -> list[TracedCall]:
@@ -233,30 +218,21 @@ def _running(calls: Sequence[TracedCall], at: float) -> TracedCall | None:
     return None if place < 0 or at > calls[place].operators[0].end else calls[place]
 
 
-def _arguments(args: dict[str, Any]) -> tuple[Argument, ...]:
-    columns: tuple[Iterable[Any], ...] = (
-        map(_sizes, as_list(args.get("Input Dims", args.get("Input dims")))),
-        map(str, as_list(args.get("Input type"))),
-        map(_sizes, as_list(args.get("Input Strides"))),
-        map(str, as_list(args.get("Concrete Inputs"))),
-    )
-    return tuple(Argument(*each) for each in zip_longest(*columns, fillvalue=""))
-
-
 def as_list(value: object) -> list[Any]:
     """Return a list of any JSON; an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
-def _sizes(value: object) -> tuple[int, ...]:
+def sizes(value: object) -> Sizes:
     """Return the sizes of an operand; one without sizes, or a list of operands, has none."""
-    sizes = as_list(value)
-    return tuple(sizes) if all(type(size) is int for size in sizes) else ()
+    found = as_list(value)
+    return tuple(found) if all(type(size) is int for size in found) else ()
 
 
-def _number(value: Any) -> float | None:  # noqa: ANN401 - any JSON
-    return value if type(value) in {int, float} and abs(value) < 1e300 else None
-
-
-def _whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON
+def whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON
+    """Return a whole number of JSON; None for anything else."""
     return value if type(value) is int else None
+
+
+def _is_time(value: Any) -> bool:  # noqa: ANN401 - any JSON
+    return type(value) in {int, float} and 0 <= value < _LATEST
