@@ -356,6 +356,7 @@ def test_tables_are_known_by_their_headers(tmp_path):
         ("V100/layers.csv", "", "a100", "v100"),
         ("layers.csv", "", "a100", "a100"),
         ("layers.csv", "Quadro", "", "quadro"),
+        ("layers.csv", "gfx90a:sramecc+:xnack-", "", "gfx90a"),
     ],
 )
 def test_the_device_stands_in_a_column_or_in_a_name(tmp_path, file, column, given, expected):
@@ -394,6 +395,25 @@ def test_a_damaged_row_costs_no_other_and_is_counted(tmp_path):
     path.write_text(path.read_text().replace("power_std_w", "mean", 1))
     with pytest.raises(UsageError, match=r"a_V100\.csv: has 2 columns 'mean'; rename all but one"):
         brought(tmp_path, path, "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("", ResultsError, "has no header in its first line"),
+        ("model,algorithm,batch_size,input_size,mean\n", ResultsError, "0 rows read: 0 taken"),
+        ("\ufeffmodel,algorithm,batch_size,input_size,mean\r\nvgg16,gemm,1,224,0\r\n", ResultsError,
+         "1 row read: 0 taken; left out: 1 row without size or time"),
+        ("model,algorithm,layer,mean_ms\nvgg16,gemm,a,1\n", UsageError,
+         "has no column 'input_size'"),
+    ],
+)  # fmt: skip
+def test_a_table_that_has_nothing_to_take_says_why(tmp_path, text, error, words):
+    """An empty one, one without rows or times, and one that does not tell its images."""
+    path = tmp_path / "a_V100.csv"
+    path.write_bytes(text.encode())
+    with pytest.raises(error, match=f"a_V100.csv: {words}"):
+        brought(tmp_path, path, "a")
 
 
 @pytest.mark.parametrize("name", ["overall.csv", "layers.csv", "samples.csv", "predicted.csv"])

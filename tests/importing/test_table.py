@@ -341,6 +341,24 @@ def test_what_is_wrong_with_a_map_is_told(tmp_path, text, words):
     assert not (tmp_path / "results" / "x" / "submissions").exists()
 
 
+@pytest.mark.parametrize("text", ["", "\n\n", "\ufeff"])
+def test_an_empty_table_says_so(tmp_path, text):
+    """It lacks no column in particular."""
+    (tmp_path / "map.yaml").write_text(OWN)
+    (tmp_path / "t4.csv").write_bytes(text.encode())
+    with pytest.raises(ResultsError, match=r"t4\.csv: has no header in its first line"):
+        rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+
+
+def test_a_chip_with_features_is_the_chip(tmp_path):
+    """As ROCm's programs print it."""
+    (tmp_path / "map.yaml").write_text(OWN.replace("  time:", "  gpu: arch\n  time:"))
+    text = f"seconds,N,C,K,H,W,R,G,algo,arch\r\n{GOOD},gfx90a:sramecc+:xnack-\r\n"
+    (tmp_path / "a.csv").write_text(text)
+    ((row,), _) = rows_of(tmp_path / "a.csv", str(tmp_path / "map.yaml"))
+    assert row["gpu"] == "gfx90a"
+
+
 def test_a_table_without_a_device_needs_one(tmp_path):
     """Neither a column nor the file's name tells it."""
     (tmp_path / "map.yaml").write_text(OWN)

@@ -95,8 +95,8 @@ def opened(path: Path) -> Iterator[Table]:
         try:
             text = unpacking.as_text(file)
             first = text.readline(_HEADER)
-            if not first and text.encoding != "utf-8":
-                raise ResultsError(f"{path}: has no text, only the mark of its encoding")
+            if not first.strip():
+                raise ResultsError(f"{path}: has no header in its first line")
             if first.startswith(_NAMED):
                 first = text.readline(_HEADER)
             heads = [(mark, next(csv.reader([first], delimiter=mark), [])) for mark in _DELIMITERS]

@@ -85,6 +85,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
             else:
                 for network, cells in every:
                     study.counts[study.add(network, cells)] += 1
+        delimited.check_taken(path, study.counts)
         for network in study.networks:
             if network not in study.written:
                 study.write(file, network, [])
@@ -176,7 +177,7 @@ def _key(path: Path, model: str, algorithm: str, device: str) -> tuple[str, str,
         shown = cut(" ".join(algorithm.split()), _SHOWN)
         raise UsageError(f"{path}: unknown algorithm '{shown}'{suggest(name, ALGORITHMS)}")
     own = model.strip().lower()
-    return _MODELS.get(re.sub(r"\W|_", "", own), own), name, gpus.by_label(device) or device
+    return _MODELS.get(re.sub(r"\W|_", "", own), own), name, gpus.of_text(device)
 
 
 class _Study:
