@@ -255,9 +255,11 @@ def test_sizes_without_strides_still_tell_the_work(tmp_path, writing):
         "cpu_op", "ConvolutionBackward0", 900, 9,
         {"Sequence number": 12, "Input Dims": [[2, 4, 8, 8]]}, tid=3,
     )  # fmt: skip
+    writing.event("cpu_op", "ConvolutionBackward0", 950, 9, {"Input Dims": [[2, 4, 8, 8]]})
+    writing.conv(400, (IMPLICIT,), {}, old)  # neither has a number
     rows, _ = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
-    assert [row["flops"] for row in rows] == [str(2 * 2 * 64 * 4 * 27), ""]
-    assert [row["out_h"] for row in rows] == ["8", ""]
+    assert [row["flops"] for row in rows] == [str(2 * 2 * 64 * 4 * 27), "", ""]
+    assert [row["out_h"] for row in rows] == ["8", "", ""]
     assert {row["stride_h"] for row in rows} == {""}
     assert all(row["in_channels"] == "3" for row in rows)
 

@@ -35,7 +35,6 @@ _TYPES: Final = {
 _BYTES: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _AMD: Final = re.compile(r"\b(amd|instinct|radeon|gfx\w+)\b", re.IGNORECASE)
 _GRAPHS: Final = "; kernels of a replayed graph name no operator: profile without graphs"
-_INTS: Final = re.compile(r"\[(\d+)(?:, (\d+))?\]")
 _SHOWN: Final = 4  # kernels of a call
 
 
@@ -248,7 +247,9 @@ def _cells(call: TracedCall, given: Given, outputs: Mapping[int | None, Sizes]) 
         row = submission.work_cells(shape)
         output: Sizes = shape.output_size
     else:
-        output = given["gradient"].sizes or _output(call, outputs)
+        numbers = [trace_events.whole(op.args.get("sequence number")) for op in call.operators]
+        known = [outputs[number] for number in numbers if number in outputs]
+        output = given["gradient"].sizes or next(iter(known), ())
         row = _sizes_alone(image, weight, output, dtype)
     if len(output) != 4 or dtype is None:
         return row
@@ -263,22 +264,21 @@ def _cells(call: TracedCall, given: Given, outputs: Mapping[int | None, Sizes]) 
 
 def _shape(call: TracedCall, given: Given) -> ConvShape | None:
     """Return the whole shape; None where strides are not recorded, or sizes do not agree."""
-    ways = []
-    for name in ("stride", "padding", "dilation"):
-        pair = _INTS.fullmatch(given[name].value)
-        ways += [int(pair[1]), int(pair[2] or pair[1])] if pair else []
-    groups = given["groups"].value
+    ways = [submission.sides(given[name].value) for name in ("stride", "padding", "dilation")]
+    stride, padding, dilation = ways
+    groups = submission.sides(given["groups"].value)
     dtype = _TYPES.get(given["input"].type)
-    if len(ways) < 6 or not (groups.isdecimal() and int(groups) and dtype):
+    if not (stride and padding and dilation and groups and dtype):
         return None
+    n, channels, height, width = given["input"].sizes
+    filters, of_group, down, across = given["weight"].sizes
     bias = _given(call.operators[0])["bias"].sizes or given["bias_sizes"].value.strip("[0]")
-    filters, of_group, *taps = given["weight"].sizes
     nhwc = _is_nhwc(given["input"]) or _is_nhwc(given["weight"])
-    shape = ConvShape(  # type: ignore[call-arg]
-        *given["input"].sizes, filters, *taps, *ways, int(groups),  # type: ignore[arg-type]
+    shape = ConvShape(
+        n, channels, height, width, filters, down, across, *stride, *padding, *dilation, groups[0],
         bool(bias), dtype, NHWC if nhwc else NCHW,
     )  # fmt: skip
-    return shape if submission.agrees(shape) and of_group * shape.groups == shape.in_c else None
+    return shape if submission.agrees(shape) and of_group * shape.groups == channels else None
 
 
 def _is_nhwc(operand: Argument) -> bool:
@@ -287,15 +287,6 @@ def _is_nhwc(operand: Argument) -> bool:
         return False
     _, channels, height, width = operand.sizes
     return operand.strides[1] == 1 and operand.strides[3] == channels > 1 and height * width > 1
-
-
-def _output(call: TracedCall, outputs: Mapping[int | None, Sizes]) -> Sizes:
-    """Return the output's sizes of a forward call, as the node of its gradient has them."""
-    for operator in call.operators:
-        number = trace_events.whole(operator.args.get("sequence number"))
-        if number in outputs:
-            return outputs[number]
-    return ()
 
 
 def _sizes_alone(image: Sizes, weight: Sizes, output: Sizes, dtype: str | None) -> Row:

@@ -175,7 +175,9 @@ class Trace:
             self._operators[thread].append(Operator(at, at + took, event["name"], args))
         elif kind == "node":
             gradient = next(iter(as_list(args.get("input dims"))), None)
-            self.outputs[whole(args.get("sequence number"))] = sizes(gradient)
+            number = whole(args.get("sequence number"))
+            if number is not None:
+                self.outputs[number] = sizes(gradient)
         else:
             self.steps.append(at)
         return TAKEN
