@@ -379,12 +379,12 @@ def until_error(folder: Path, seed: int) -> Iterator[Row]:
     """Let `--until-error 3%` choose among the sizes of networks, and of parts of them."""
     totals = pd.read_csv(next((folder / "predecessor").glob("combined_overall.csv*")))
     for what, table in (("networks", totals), ("a third of layers", replay.sums(folder, seed))):
-        ended = replay.rounds(table, 0.03, seed)
+        ended = replay.rounds(table, 0.03)
         reached = ended["why"].eq(Why.REACHED)
         good = ended["mean"].le(0.03)
         yield (
             f"--until-error 3%, {len(ended)} groups: {what}", "sizes measured, mean", "", "",
-            f"{ended['sizes'].mean():.1f} (rows {ended['rows'].mean():.1f})",
+            f"{ended['sizes'].mean():.1f}",
         )  # fmt: skip
         for name, said in (("said to be within 3 %", reached), ("said not to be", ~reached)):
             by_median = ended["median"][said].le(0.03).sum()

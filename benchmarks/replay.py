@@ -1,7 +1,6 @@
 """`submit --until-error`, answered by a table of times instead of a machine.
 
-The rounds are planned by the code that a sweep uses; only measuring is replaced. A point that is
-asked for twice has another time, drawn from the spread of its passes.
+The rounds are planned by the code that a sweep uses; only measuring is replaced.
 """
 
 from __future__ import annotations
@@ -12,50 +11,43 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hpcsweep.forecast import groups, next_round
+from hpcsweep.forecast import curves, groups, next_round
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
 
 _AXES = ("model", "algorithm", "batch_size", "input_size")
-_PASSES = 20  # of a row
-_OVERHEAD_S = 5.0  # of a point, beside its passes
 _MOST = 60  # rounds
 Floats = NDArray[np.float64]
 
 
-def rounds(table: pd.DataFrame, target: float, seed: int = 0) -> pd.DataFrame:
+def rounds(table: pd.DataFrame, target: float) -> pd.DataFrame:
     """Return how each group (network, algorithm, device) ended, and what it is really off by."""
-    chance = np.random.default_rng(seed)
     found = []
     for _, rows in table.groupby(["device", "model", "algorithm"]):
         points = _points(rows)
         ms = dict(zip((p.point_id for p in points), rows["median"], strict=True))
-        spread = dict(zip(ms, rows["std"] / rows["mean"] / _PASSES**0.5, strict=True))
         (group,) = groups.groups_of(points)
-        times: dict[str, list[float]] = {}
+        times: dict[str, float] = {}
         done: list[Round] = []
         for _ in range(_MOST):
-            known = Known(times, {name: len(each) for name, each in times.items()})
             plan = next_round.plan(
                 [group],
-                known,
+                Known(ms=times, tried=times.keys()),
                 done,
                 target=target,
                 seconds_left=np.inf,
-                seconds=lambda point: _OVERHEAD_S + _PASSES * 1e-3 * ms[point.point_id],  # noqa: B023
+                seconds=lambda _: 1.0,  # of which there is no end
             )
             if not plan.points:
                 break
-            for name in plan.points:
-                again = chance.normal(0, spread[name]) if name in times else 0.0
-                times.setdefault(name, []).append(ms[name] * (1 + again))
-            done.append(Round(points=tuple(plan.new)))
+            times |= {name: ms[name] for name in plan.points}
+            done.append(Round(points=tuple(plan.points)))
         wrong = _wrong(group, times, ms)
         found.append({
             "group": group.name, "device": rows["device"].iloc[0], "sizes": len(times),
-            "rows": sum(map(len, times.values())), "why": plan.why[group.name],
+            "why": plan.why[group.name],
             "median": np.median(wrong), "mean": wrong.mean(),
         })  # fmt: skip
     return pd.DataFrame(found)
@@ -69,9 +61,7 @@ def sums(folder: Path, seed: int) -> pd.DataFrame:
         rows = pd.read_csv(path)
         names = rows["layer"].unique()
         rows = rows[rows["layer"].isin(chance.choice(names, len(names) // 3, replace=False))]
-        of_size = rows.assign(variance=rows["std_ms"] ** 2).groupby("input_size")
-        ms = of_size["mean_ms"].sum()
-        table = pd.DataFrame({"mean": ms, "median": ms, "std": of_size["variance"].sum() ** 0.5})
+        table = pd.DataFrame({"median": rows.groupby("input_size")["mean_ms"].sum()})
         where = {"model": rows["model"].iloc[0], "algorithm": rows["algorithm"].iloc[0]}
         device = path.name.partition(".")[0].rpartition("_")[2]
         found.append(table.reset_index().assign(**where, device=device, batch_size=1))
@@ -86,7 +76,7 @@ def evenly(table: pd.DataFrame, sizes: int) -> Floats:
         (group,) = groups.groups_of(points)
         ms = dict(zip(group.ids, rows.sort_values("input_size")["median"], strict=True))
         chosen = np.linspace(0, len(points) - 1, sizes).round().astype(int)
-        times = {group.ids[place]: [ms[group.ids[place]]] for place in chosen}
+        times = {group.ids[place]: ms[group.ids[place]] for place in chosen}
         found.append(_wrong(group, times, ms).mean())
     return np.array(found)
 
@@ -98,9 +88,9 @@ def _points(rows: pd.DataFrame) -> list[Point]:
     ]
 
 
-def _wrong(group: Group, times: dict[str, list[float]], ms: dict[str, float]) -> Floats:
+def _wrong(group: Group, times: dict[str, float], ms: dict[str, float]) -> Floats:
     """Return the relative errors of lines at the points that have no time."""
-    seen, rest = ([p for p in group.ids if (p in times) is has] for has in (True, False))
-    places = group.places_of(seen), group.places_of(rest)
-    said = groups.between(places[0], np.array([times[p][-1] for p in seen]), places[1])
-    return np.asarray(np.abs(said / np.array([ms[p] for p in rest]) - 1))
+    seen = group.among(times)
+    true = np.array([ms[name] for name in group.ids])
+    said = curves.between(group.places[seen], true[seen], group.places[~seen])
+    return np.asarray(np.abs(said / true[~seen] - 1))

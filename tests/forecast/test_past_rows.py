@@ -15,7 +15,7 @@ def test_a_time_that_no_gpu_can_have_is_not_known(tmp_path):
     other = folder.shard(folder.submit("20260103-000000-local").id)
     folder.measure(other, folder.points[2:3], mean_ms=1.0, median_ms=1.0, flags="impossible")
     every = {point.point_id for point in folder.points}
-    assert past_rows.known_points(folder.sweep_dir, every, ()).times == {}
+    assert past_rows.known_points(folder.sweep_dir, every, ()).ms == {}
 
 
 def test_only_valid_times_are_known_and_every_row_costs(tmp_path):
@@ -35,9 +35,9 @@ def test_only_valid_times_are_known_and_every_row_costs(tmp_path):
         folder.measure(folder.shard("one", 0, attempt), [point], **cells)
     ids = [point.point_id for point in folder.points]
     known = past_rows.known_points(folder.sweep_dir, ids, {good.point_id, failed.point_id})
-    assert known.times == {good.point_id: [3.0, 4.0]}
     assert known.ms == {good.point_id: 4.0}
-    assert known.rows == {good.point_id: 3, doubtful.point_id: 1, failed.point_id: 1}
+    assert {*known.tried} == {good.point_id, doubtful.point_id, failed.point_id}
+    assert {*known.doubtful} == {doubtful.point_id}
     assert known.failed == known.too_large == {failed.point_id}
     assert known.seconds == 7.0
-    assert past_rows.known_points(folder.sweep_dir, [], []).rows == {}
+    assert past_rows.known_points(folder.sweep_dir, [], []).tried == set()

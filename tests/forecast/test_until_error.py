@@ -217,8 +217,8 @@ def test_points_of_a_sample_that_was_measured_before_are_used(desk: Desk):
     desk.spec(SLEEPING)
     assert desk.submit("--sample", "3").returncode == 0
     assert until(desk).returncode == 0
-    assert [len(one.points) for one in rounds.read_rounds(desk.sweep())["cpu"].rounds] == [10]
-    assert len(desk.rows()) == 16
+    assert [len(one.points) for one in rounds.read_rounds(desk.sweep())["cpu"].rounds] == [8]
+    assert len(desk.rows()) == 14
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sizes
-from hpcsweep.forecast import groups
+from hpcsweep.forecast import curves, groups
 from hpcsweep.forecast.next_round import Why
 
 
@@ -54,7 +54,7 @@ def test_the_first_round_covers_the_ends_of_every_group(run):
     run.budget = np.inf
     first = set(run.plan().points)
     for group in run.groups:
-        chosen = group.places_of(point_id for point_id in group.ids if point_id in first)
+        chosen = group.places[group.among(first)]
         assert np.array_equal(chosen.min(axis=0), group.places.min(axis=0))
         assert np.array_equal(chosen.max(axis=0), group.places.max(axis=0))
 
@@ -64,11 +64,14 @@ def test_no_target_is_reached_while_points_lie_beyond_those_that_were_tried(run)
     """Those that need too much memory are none."""
     why = run.go().why
     for group in run.groups:
-        failed = group.as_large_as(run.rows.keys() - run.times.keys()) if run.oom else set()
-        tried = [point_id for point_id in group.ids if point_id in run.rows.keys() - failed]
-        rest = [point_id for point_id in group.ids if point_id not in run.rows.keys() | failed]
+        measured = group.among(run.times)
+        failed = (
+            group.as_large_as(group.among(run.rows) & ~measured) if run.oom else measured & False
+        )
+        tried = group.among(run.rows) & ~failed
         if why[group.name] is Why.REACHED:
-            assert not groups.outside(group.places_of(tried), group.places_of(rest)).any()
+            rest = group.places[~tried & ~failed]
+            assert not curves.outside(group.places[tried], rest).any()
 
 
 @given(runs())
@@ -87,4 +90,4 @@ def test_killed_after_any_point_and_resumed_it_measures_and_judges_the_same(run,
     assert run.rows == other.rows
     assert run.rounds == other.rounds
     assert whole.why == resumed.why
-    assert whole.error == resumed.error
+    assert [one.error for one in whole.judged] == [one.error for one in resumed.judged]

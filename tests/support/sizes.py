@@ -44,7 +44,7 @@ def smooth(point: Point) -> float:
 
 def known(ms: Mapping[str, float], failed: Collection[str] = ()) -> Known:
     """Return what is known where each point was measured once."""
-    return Known({name: [time] for name, time in ms.items()}, Counter([*ms, *failed]), failed)
+    return Known(ms=ms, tried={*ms, *failed}, failed=failed)
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Measuring:
     fails: Callable[[Point], bool] = lambda _point: False
     oom: bool = False  # how they fail
     rounds: list[Round] = field(default_factory=list)
-    times: dict[str, list[float]] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)
     spent: float = 0.0
     history: list[set[str]] = field(default_factory=list)
@@ -67,9 +67,9 @@ class Measuring:
         """Return the next round, from what is measured so far alone."""
         failed = self.rows.keys() - self.times.keys()
         known = Known(
-            self.times,
-            self.rows,
-            failed,
+            ms=self.times,
+            tried=self.rows.keys(),
+            failed=failed,
             too_large=failed if self.oom else frozenset(),
             seconds=self.spent,
         )
@@ -86,7 +86,7 @@ class Measuring:
 
     def measured(self, ms: Mapping[str, float]) -> None:
         """Replace what was measured by these times."""
-        self.times = {name: [time] for name, time in ms.items()}
+        self.times = dict(ms)
         self.rows = Counter(ms)
 
     def cost(self, point: Point) -> float:
@@ -97,13 +97,13 @@ class Measuring:
         """Measure until nothing is left to do, or `most` points; return the last plan."""
         by_id = {point.point_id: point for group in self.groups for point in group.points}
         while (plan := self.plan()).points and most > 0:
-            if plan.new:
-                self.rounds.append(Round(points=tuple(plan.new)))
+            if plan.is_new:
+                self.rounds.append(Round(points=tuple(plan.points)))
             for point_id in plan.points[:most]:
                 point = by_id[point_id]
                 self.rows[point_id] += 1
                 if not self.fails(point):
-                    self.times.setdefault(point_id, []).append(self.law(point))
+                    self.times[point_id] = self.law(point)
                 self.spent += self.cost(point)
                 most -= 1
             self.history.append({*self.rows})

@@ -92,11 +92,13 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         for asked in requests:
             _download(asked)
     if target is not None:
-        from hpcsweep.forecast.until_error import submit_rounds
+        from hpcsweep.forecast.until_error import UntilError
+        from hpcsweep.submit.in_rounds import submit_in_rounds
 
         if len(requests) > 1:
             raise UsageError("--until-error takes one --cluster: run the command once for each")
-        code = submit_rounds(results, requests[0], target, watch=watch)
+        strategy = UntilError(sweep_dir, requests[0], target)
+        code = submit_in_rounds(sweep_dir, requests[0], strategy, watch=watch)
     elif dry_run:
         from hpcsweep.submit.dry_run import rehearse
 

@@ -1,67 +1,60 @@
-"""Seconds over work, from a few measured points: a line, corrected between its neighbours."""
+"""Times between measured sizes and batches: a line over the work, corrected where it is wrong.
+
+A place has the binary logarithms of pixels, of the batch, or of both; their sum is that of the
+work. It knows nothing of points or groups (`groups`).
+"""
 
 from __future__ import annotations
 
-import math
-import statistics
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-_LEAST: Final = 1e-6  # seconds
+import numpy as np
+from scipy.interpolate import RBFInterpolator
+from scipy.optimize import nnls
+
+from hpcsweep.forecast.terms import Flags, Floats
+
+# Measured places that bear on one: more change nothing, and take the cube of the time.
+_NEIGHBOURS: Final = 64
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A line `fixed + slope * work`, and the log errors that it has at measured works."""
+def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
+    """Return the times at `wanted` places from those at measured ones, of which there is one.
 
-    fixed: float
-    slope: float
-    works: Sequence[float]  # logs, in order
-    errors: Sequence[float]
-
-    def at(self, work: float) -> float:
-        """Return the seconds; outside what was measured, the line with the error at its end."""
-        log = math.log(work)
-        after = bisect_left(self.works, log)
-        if 0 < after < len(self.works):
-            return self._with(log, self._between(log, after - 1, after))
-        return self._with(log, self.errors[max(after - 1, 0)])
-
-    def _with(self, log: float, error: float) -> float:
-        return (self.fixed + self.slope * math.exp(log)) * math.exp(error)
-
-    def _between(self, log: float, before: int, after: int) -> float:
-        share = (log - self.works[before]) / (self.works[after] - self.works[before])
-        return (1 - share) * self.errors[before] + share * self.errors[after]
+    The errors of the line are interpolated by linear radial functions. Along one axis these are
+    straight lines between neighbours, and the error at the end beyond it.
+    """
+    measured, row = np.unique(places, axis=0, return_inverse=True)
+    row = row.ravel()
+    # visits of one place count as their geometric mean
+    logs = np.bincount(row, np.log(ms)) / np.bincount(row)
+    works = measured.sum(axis=1)
+    largest = works.max()  # work counts in parts of the largest: `nnls` needs columns alike in size
+    line = _line(np.exp2(works - largest), np.exp(logs))
+    errors = logs - np.log(_terms(np.exp2(works - largest)) @ line)
+    near = _NEIGHBOURS if len(measured) > _NEIGHBOURS else None
+    # A plane has slopes of its own, unless all neighbours may lie on one line of it.
+    has_slopes = near is None and np.linalg.matrix_rank(measured - measured[0]) > 1
+    corrected = RBFInterpolator(measured, errors, near, kernel="linear", degree=int(has_slopes))
+    said = _terms(np.exp2(wanted.sum(axis=1) - largest)) @ line
+    return np.asarray(said * np.exp(corrected(wanted)))
 
 
-def fit(points: Iterable[tuple[float, float]]) -> Curve:
-    """Return the curve through (work, seconds); that of one point alone begins at nothing."""
-    by_work: dict[float, list[float]] = defaultdict(list)
-    for work, seconds in points:
-        by_work[work].append(max(seconds, _LEAST))
-    works = sorted(by_work)
-    middle = [math.exp(statistics.median(map(math.log, by_work[work]))) for work in works]
-    if len(works) > 1:
-        fixed, slope = line(list(zip(works, middle, strict=True)))
-    else:
-        fixed, slope = 0.0, middle[0] / works[0]
-    errors = [math.log(s / (fixed + slope * work)) for work, s in zip(works, middle, strict=True)]
-    return Curve(fixed, slope, list(map(math.log, works)), errors)
+def _line(works: Floats, ms: Floats) -> Floats:
+    """Return the cost of the work and of a pass, none below 0: relative errors count.
+
+    That of one place alone is the cost of the work, which comes first.
+    """
+    costs, _ = nnls(_terms(works) / ms[:, None], np.ones(len(ms)))
+    return np.asarray(costs)
 
 
-def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the non-negative line through (x, y) with the smallest squares of relative errors."""
-    a = sum(1 / y**2 for _, y in points)
-    b = sum(x / y**2 for x, y in points)
-    c = sum(x**2 / y**2 for x, y in points)
-    d = sum(1 / y for _, y in points)
-    e = sum(x / y for x, y in points)
-    scale = a * c - b * b
-    fixed, slope = ((c * d - b * e) / scale, (a * e - b * d) / scale) if scale > 0 else (-1.0, 0.0)
-    if fixed < 0:
-        return 0.0, e / c
-    return (fixed, slope) if slope >= 0 else (d / a, 0.0)
+def _terms(works: Floats) -> Floats:
+    return np.column_stack([works, np.ones(len(works))])
+
+
+def outside(places: Floats, wanted: Floats) -> Flags:
+    """Say which places lie beyond all measured ones, along some axis."""
+    lows = places.min(axis=0, initial=np.inf)
+    highs = places.max(axis=0, initial=-np.inf)
+    return np.asarray(((wanted < lows) | (wanted > highs)).any(axis=1))

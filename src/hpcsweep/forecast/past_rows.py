@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,22 +15,17 @@ from hpcsweep.store.state import PointStatus
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Known:
     """The rows of points, by id."""
 
-    times: Mapping[str, Sequence[float]]  # ms, the oldest first; only those that are valid
-    rows: Mapping[str, int]  # how many, of any status
+    ms: Mapping[str, float]  # the last valid time
+    tried: Collection[str]  # have a row, of any status
     failed: Collection[str] = frozenset()  # no row is ok
     too_large: Collection[str] = frozenset()  # ran out of memory, or would
-    seconds: float = 0.0  # that all rows of the rounds took
-    doubtful: Mapping[str, Row] = field(default_factory=dict)  # no ok row is valid
+    doubtful: Mapping[str, Row] = field(default_factory=dict)  # the last ok row, none is valid
     controls: Sequence[float] = ()  # of valid rows, ms, the oldest first
-
-    @cached_property
-    def ms(self) -> Mapping[str, float]:
-        """The last time of each point that has one."""
-        return {name: times[-1] for name, times in self.times.items()}
+    seconds: float = 0.0  # that all rows of the rounds took
 
     @cached_property
     def done(self) -> frozenset[str]:
@@ -45,38 +39,41 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
     Raises:
         ResultsError: a shard cannot be read.
     """
-    every = [row for row in _rows(sweep_dir) if row["point_id"] in points]
-    rows = [row for row in every if row["status"] != PointStatus.PROFILED]
-    ok = [row for row in rows if row["status"] == PointStatus.OK]
-    valid = [
-        row
-        for row in ok
-        if row.get("valid") != "false"
-        and limits.number(row, "median_ms")
-        and not limits.is_impossible(row)
-    ]
-    times: dict[str, list[float]] = {}
-    for row in valid:
-        times.setdefault(row["point_id"], []).append(float(row["median_ms"]))
-    counts = Counter(row["point_id"] for row in rows)
-    failed = counts.keys() - {row["point_id"] for row in ok}
-    newest = {row["point_id"]: row["status"] for row in rows}
+    newest: dict[str, PointStatus] = {}
+    ok: dict[str, Row] = {}
+    valid: dict[str, float] = {}
+    with_controls: list[Row] = []
+    seconds = 0.0
+    for row in _rows(sweep_dir):
+        name = row["point_id"]
+        if name not in points or row["status"] == PointStatus.PROFILED:
+            continue
+        newest[name] = row["status"]
+        if name in rounds:
+            seconds += limits.number(row, "wall_s")
+        if row["status"] != PointStatus.OK:
+            continue
+        ok[name] = row
+        ms = limits.number(row, "median_ms")
+        if row.get("valid") != "false" and ms and not limits.is_impossible(row):
+            valid[name] = ms
+            with_controls.append(row)
+    failed = newest.keys() - ok.keys()
     return Known(
-        times,
-        counts,
+        ms=valid,
+        tried=newest.keys(),
         failed=failed,
         too_large={name for name in failed if newest[name] == PointStatus.OOM},
-        seconds=sum(float(row.get("wall_s") or 0) for row in rows if row["point_id"] in rounds),
-        doubtful={row["point_id"]: row for row in ok if row["point_id"] not in times},
-        controls=_controls(valid),
+        doubtful={name: row for name, row in ok.items() if name not in valid},
+        controls=_controls(with_controls),
+        seconds=seconds,
     )
 
 
 def controls(sweep_dir: SweepDir, gpu: str) -> list[float]:
     """Return the times of the control at the valid points that a sweep has on a GPU so far."""
-    return _controls(
-        row for row in _rows(sweep_dir) if row["gpu"] == gpu and row["valid"] == "true"
-    )
+    rows = _rows(sweep_dir)
+    return _controls(row for row in rows if row["gpu"] == gpu and row["valid"] == "true")
 
 
 def _rows(sweep_dir: SweepDir) -> Iterator[Row]:
@@ -85,5 +82,9 @@ def _rows(sweep_dir: SweepDir) -> Iterator[Row]:
 
 def _controls(rows: Iterable[Row]) -> list[float]:
     """Return the times of the control, the oldest first."""
-    ms_of = ((row, float(row.get("control_ms") or 0)) for row in rows)
-    return [ms for _, ms in sorted((row["started_at"], ms) for row, ms in ms_of if ms)]
+    found = []
+    for row in rows:
+        ms = limits.number(row, "control_ms")
+        if ms:
+            found.append((row["started_at"], ms))
+    return [ms for _, ms in sorted(found)]
