@@ -64,14 +64,11 @@ def test_no_target_is_reached_while_points_lie_beyond_those_that_were_tried(run)
     """Those that need too much memory are none."""
     why = run.go().why
     for group in run.groups:
-        measured = group.among(run.times)
-        failed = (
-            group.as_large_as(group.among(run.rows) & ~measured) if run.oom else measured & False
-        )
-        tried = group.among(run.rows) & ~failed
+        failed = group.as_large_as(run.rows.keys() - run.times.keys()) if run.oom else set()
+        tried = group.among(run.rows.keys() - failed)
+        rest = ~group.among(run.rows.keys() | failed)
         if why[group.name] is Why.REACHED:
-            rest = group.places[~tried & ~failed]
-            assert not curves.outside(group.places[tried], rest).any()
+            assert not curves.outside(group.places[tried], group.places[rest]).any()
 
 
 @given(runs())

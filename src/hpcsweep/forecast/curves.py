@@ -21,35 +21,31 @@ _NEIGHBOURS: Final = 64
 def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
     """Return the times at `wanted` places from those at measured ones, of which there is one.
 
-    The errors of the line are interpolated by linear radial functions. Along one axis these are
-    straight lines between neighbours, and the error at the end beyond it.
+    The line has a cost of the work and one of a pass, none below 0, and the smallest squares of
+    relative errors. These are interpolated by linear radial functions: along one axis, straight
+    lines between neighbours, and the error at the end beyond it.
     """
     measured, row = np.unique(places, axis=0, return_inverse=True)
     row = row.ravel()
     # visits of one place count as their geometric mean
     logs = np.bincount(row, np.log(ms)) / np.bincount(row)
-    works = measured.sum(axis=1)
-    largest = works.max()  # work counts in parts of the largest: `nnls` needs columns alike in size
-    line = _line(np.exp2(works - largest), np.exp(logs))
-    errors = logs - np.log(_terms(np.exp2(works - largest)) @ line)
+    largest = measured.sum(axis=1).max()
+    terms = _terms(measured, largest)
+    line, _ = nnls(terms / np.exp(logs)[:, None], np.ones(len(logs)))
+    errors = logs - np.log(terms @ line)
     near = _NEIGHBOURS if len(measured) > _NEIGHBOURS else None
     # A plane has slopes of its own, unless all neighbours may lie on one line of it.
     has_slopes = near is None and np.linalg.matrix_rank(measured - measured[0]) > 1
     corrected = RBFInterpolator(measured, errors, near, kernel="linear", degree=int(has_slopes))
-    said = _terms(np.exp2(wanted.sum(axis=1) - largest)) @ line
-    return np.asarray(said * np.exp(corrected(wanted)))
+    return np.asarray(_terms(wanted, largest) @ line * np.exp(corrected(wanted)))
 
 
-def _line(works: Floats, ms: Floats) -> Floats:
-    """Return the cost of the work and of a pass, none below 0: relative errors count.
+def _terms(places: Floats, largest: float) -> Floats:
+    """Return what the costs count: the work in parts of the largest, which is near 1, and 1.
 
-    That of one place alone is the cost of the work, which comes first.
+    The work comes first: `nnls` gives it all that one place alone takes.
     """
-    costs, _ = nnls(_terms(works) / ms[:, None], np.ones(len(ms)))
-    return np.asarray(costs)
-
-
-def _terms(works: Floats) -> Floats:
+    works = np.exp2(places.sum(axis=1) - largest)
     return np.column_stack([works, np.ones(len(works))])
 
 

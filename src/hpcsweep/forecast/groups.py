@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from hpcsweep.catalog import Role, axes_with
 from hpcsweep.forecast.terms import Flags, Floats
-from hpcsweep.point import LABEL, NO_MAPS, Point, algorithm_name, canonical_json
+from hpcsweep.point import NO_MAPS, Point, canonical_json, varying
 from hpcsweep.spec.expansion import SAMPLED
 
 # axes that differ within a group
@@ -53,36 +53,23 @@ class Group:
         """Say which of its points have one of these ids."""
         return np.array([point_id in ids for point_id in self.ids], bool)
 
-    def as_large_as(self, some: Flags) -> Flags:
-        """Say which points are at least as large, along each axis, as one of some."""
-        larger = np.all(self.places[:, None] >= self.places[some], axis=2)
-        return np.asarray(np.any(larger, axis=1))
+    def as_large_as(self, ids: Collection[str]) -> set[str]:
+        """Return the points that are at least as large, along each axis, as one of these."""
+        larger = np.all(self.places[:, None] >= self.places[self.among(ids)], axis=2)
+        return {self.ids[row] for row in np.flatnonzero(np.any(larger, axis=1))}
 
 
 def groups_of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group]:
     """Return the groups of a sweep's points, in order; `maps` are those of `Point.label`."""
+    kinds: list[Point] = []
     members: dict[str, list[Point]] = {}
     for point in points:
-        rest = {name: value for name, value in point.axes.items() if name not in _WITHIN}
-        members.setdefault(canonical_json(rest), []).append(point)
-    every = list(members.values())
-    told = _told([same[0].axes for same in every])
-    return [Group(_name(same[0].axes, told, maps), same) for same in every]
-
-
-def _told(axes_of_groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the axes that tell groups apart, and those by which people tell points."""
-    told = []
-    for name in axes_of_groups[0] if axes_of_groups else ():
-        values = {canonical_json(axes[name]) for axes in axes_of_groups}
-        if name not in _WITHIN and (name in LABEL or len(values) > 1):
-            told.append(name)
-    return told
-
-
-def _name(axes: Mapping[str, Any], told: Iterable[str], maps: Mapping[str, str]) -> str:
-    words = []
-    for name in told:
-        value = axes[name]
-        words.append(algorithm_name(value, maps) if name == "algorithm" else str(value))
-    return " ".join(words)
+        axes = {name: value for name, value in point.axes.items() if name not in _WITHIN}
+        kind = canonical_json(axes)
+        if kind not in members:
+            kinds.append(replace(point, axes=axes))
+            members[kind] = []
+        members[kind].append(point)
+    told = varying(kinds)
+    names = [kind.label(maps, told) for kind in kinds]
+    return [Group(name, same) for name, same in zip(names, members.values(), strict=True)]

@@ -255,6 +255,5 @@ def with_too_large(every: Iterable[Group], known: Known) -> Known:
     """Return what is known, where all is too large that is as large as a point out of memory."""
     larger: set[str] = set()
     for group in every:
-        rows = np.flatnonzero(group.as_large_as(group.among(known.too_large)))
-        larger |= {group.ids[row] for row in rows}
+        larger |= group.as_large_as(known.too_large)
     return replace(known, too_large=larger - known.ms.keys())
