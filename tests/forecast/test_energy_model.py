@@ -8,7 +8,7 @@ import pytest
 
 import knownphysics
 import resultsfolder
-from hpcsweep.forecast import check, energy_model, unmeasured
+from hpcsweep.forecast import check, energy_model, prediction
 from knownphysics import NAMED, TEXT, Device
 
 WATTS = {"auto": 60.0, "gemm": 75.0}  # of passes with an algorithm
@@ -88,7 +88,7 @@ def test_predicted_tables_have_energies_where_measured_ones_do(tmp_path):
     """With an interval of their own; measured points keep theirs."""
     seen = two_networks(0.02)
     points = resultsfolder.points_of(tmp_path, TEXT)
-    found = unmeasured.predict("demo", points, seen, fill=True)
+    found = prediction.predict("demo", points, seen, fill=True)
     assert "the energy of a pass, too, for 1 point\n" in found.text()
     table = pd.read_csv(found.write(tmp_path)[0]).set_index("input_size")
     assert table.loc[48, "energy_method"] == "predicted"
@@ -106,5 +106,5 @@ def test_without_energies_the_cells_stay_empty(tmp_path):
     seen = two_networks()
     bare = type(seen)(seen.points.drop(columns="energy_j"), seen.layers)
     points = resultsfolder.points_of(tmp_path, TEXT)
-    rows = unmeasured.predict("demo", points, bare, fill=True).rows
+    rows = prediction.predict("demo", points, bare, fill=True).rows
     assert not any("energy_j" in row for row in rows)

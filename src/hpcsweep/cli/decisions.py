@@ -286,7 +286,7 @@ def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) ->
 
 
 def _predict(results: Path, asked: Request, teachers: str | None, *, fill: bool) -> Answer:
-    from hpcsweep.forecast import past_rows, unmeasured
+    from hpcsweep.forecast import past_rows, prediction
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit import comparison, request
@@ -302,7 +302,7 @@ def _predict(results: Path, asked: Request, teachers: str | None, *, fill: bool)
         gpus = request.named_gpus(asked.sweep)
         points = list(chain.from_iterable(expansion.expand(asked.sweep, gpu=gpu) for gpu in gpus))
     controls = past_rows.controls(sweep_dir, asked.device)
-    predicted = unmeasured.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
+    predicted = prediction.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
     paths = predicted.write(sweep_dir.path)
     return Answer(record=predicted.to_json, text=predicted.text, files=paths)
 

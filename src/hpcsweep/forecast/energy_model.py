@@ -14,37 +14,34 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.forecast import intervals, terms
+from hpcsweep.forecast import intervals
 from hpcsweep.forecast.intervals import OWN, LeftOut
 from hpcsweep.forecast.terms import Floats
 
-_LEVELS: Final = (("gpu", "setting", "dtype", "algorithm"), ("gpu",))
-_FEWEST: Final = 5  # rows of a group from which a mean is taken
+_KIND: Final = ("gpu", "setting", "dtype", "algorithm")
+# rows of a kind from which a median is taken: it stays where it is if two of them are odd
+_FEWEST: Final = 5
 
-
-Watts = Mapping[tuple[object, ...], float]  # by kind of point
+Watts = Mapping[tuple[Any, ...], float]  # by kind of point, and by GPU alone
 
 
 def fit(points: pd.DataFrame) -> Watts:
     """Return the watts of points with `energy_j`."""
     rows = _with_energy(points)
-    watts = (rows["energy_j"] / rows["total_ms"] * 1e3).to_numpy(float)
-    return {
-        (number, *key): float(np.median(watts[places]))
-        for number, names in enumerate(_LEVELS)
-        for key, places in terms.groups(rows, names).items()
-        if len(places) >= _FEWEST
-    }
+    watts = rows["energy_j"].astype(float) / rows["total_ms"] * 1e3
+    found: dict[tuple[Any, ...], float] = {}
+    for names in (_KIND, _KIND[:1]):
+        for key, of_kind in watts.groupby([rows[name] for name in names], observed=True):
+            if len(of_kind) >= _FEWEST:
+                found[key] = float(of_kind.median())
+    return found
 
 
 def joules(watts: Watts, points: pd.DataFrame) -> Floats:
     """Return the joules of points that take `total_ms`; NaN where nothing is known."""
-    found = np.full(len(points), np.nan)
-    for number, names in reversed([*enumerate(_LEVELS)]):  # the narrowest last: it counts
-        for key, places in terms.groups(points, names).items():
-            if (kind := (number, *key)) in watts:
-                found[places] = watts[kind]
-    return found * points["total_ms"].to_numpy(float) * 1e-3
+    kinds = points[[*_KIND]].itertuples(index=False, name=None)
+    found = [watts.get(kind, watts.get(kind[:1], math.nan)) for kind in kinds]
+    return np.array(found, float) * points["total_ms"].to_numpy(float) * 1e-3
 
 
 def width(left: LeftOut | None) -> float:
@@ -55,38 +52,10 @@ def width(left: LeftOut | None) -> float:
     for _, out, others in left.parts():
         points = _with_energy(out.points)
         said = joules(fit(others.points), points.assign(total_ms=points[OWN]))
-        parts.append(points.assign(said=said)[~np.isnan(said)])
-    rows = pd.concat(parts)
+        parts.append(points.assign(said=said))
+    rows = pd.concat(parts).dropna(subset="said")
     true = rows["energy_j"].to_numpy(float)
-    said = rows["said"].to_numpy(float)
-    return intervals.factor(true, said, intervals.parts_of(rows, left.kind))
-
-
-def cells(
-    table: pd.DataFrame,
-    watts: Watts,
-    left: Mapping[Any, LeftOut | None],
-    shift: float,
-) -> dict[str, dict[str, Any]]:
-    """Return the cells of points for which something is known, by id.
-
-    `left` has what was left out for each `basis`, `shift` is that of the machine.
-    """
-    said = joules(watts, table)
-    kinds = {} if np.isnan(said).all() else left
-    factor_of = {basis: width(kind) * np.exp(shift) for basis, kind in kinds.items()}
-    factors = table["basis"].map(factor_of).to_numpy(float)  # NaN for measured points
-    every = zip(map(str, table.index), said.tolist(), factors.tolist(), strict=True)
-    return {
-        point_id: {
-            "energy_j": value,
-            "energy_method": "predicted",
-            "predicted_lo_j": value / factor,
-            "predicted_hi_j": value * factor,
-        }
-        for point_id, value, factor in every
-        if not math.isnan(value * factor)
-    }
+    return intervals.factor(true, rows["said"].to_numpy(float), intervals.parts_of(rows, left.kind))
 
 
 def _with_energy(points: pd.DataFrame) -> pd.DataFrame:

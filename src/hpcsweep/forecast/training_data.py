@@ -223,7 +223,7 @@ def _read(sweep_dir: SweepDir) -> Measured:
         setting=setting(points) + alone.reindex(points.index, fill_value=""),
         total_ms=points["median_ms"].astype(float),
         energy_j=points["energy_j"].astype(float) if "energy_j" in points else math.nan,
-        sweep=sweep_dir.name,
+        source=sweep_dir.name,
         own_files=points.get("own_files", math.nan),
     )
     layers = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")

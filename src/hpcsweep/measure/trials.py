@@ -250,7 +250,7 @@ def shapes(workload: str, case: str) -> Shapes:
     else:
         for name in ("batch_size", "input_size", "input_width"):
             axes.pop(name, None)
-    model = _network(workload, json.dumps(axes))
+    model = network(workload, json.dumps(axes))
     image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
     checked = nullcontext()
     if not isinstance(model, torch.jit.ScriptModule):  # which takes no hook, and has types
@@ -258,7 +258,7 @@ def shapes(workload: str, case: str) -> Shapes:
     with checked, torch.autocast("cpu", amp, enabled=amp is not None):
         recorded = shape_pass(model, image)
     if recorded.late:
-        _network.cache_clear()  # the layers made now may fit these images only
+        network.cache_clear()  # the layers made now may fit these images only
     calls = []
     for call in recorded.convolution_calls:
         assert call.conv is not None  # noqa: S101 - it has a convolution
@@ -268,7 +268,7 @@ def shapes(workload: str, case: str) -> Shapes:
 
 # memory never holds two networks
 @lru_cache(maxsize=1)
-def _network(workload: str, case: str) -> nn.Module:
+def network(workload: str, case: str) -> nn.Module:
     """Return the network of a case, with arbitrary weights."""
     axes = json.loads(case)
     if ":" not in axes["model"]:

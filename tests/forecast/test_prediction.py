@@ -10,7 +10,15 @@ import pytest
 import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import Basis, check, intervals, training_data, unmeasured
+from hpcsweep.forecast import (
+    Basis,
+    check,
+    intervals,
+    layer_calls,
+    prediction,
+    training_data,
+    unmeasured,
+)
 from knownphysics import NAMED, TEXT
 
 
@@ -30,8 +38,8 @@ def test_what_a_point_rests_on(tmp_path):
 
     def basis(text=TEXT, gpu="cpu", device="cpu"):
         known = seen if device == "cpu" else measured(device=knownphysics.Device(name=device))
-        table = unmeasured._table(points(tmp_path, text, gpu))
-        return set(unmeasured._bases(table, known))
+        table = prediction.as_table(points(tmp_path, text, gpu))
+        return set(prediction.with_bases(table, known)["basis"])
 
     assert basis() == {Basis.SIZES}
     assert basis(TEXT.replace("48", "128")) == {Basis.SIZES, Basis.NETWORKS}
@@ -43,7 +51,7 @@ def test_what_a_point_rests_on(tmp_path):
 
 def test_shapes_of_a_size_that_nobody_measured_come_from_a_shape_pass(tmp_path):
     """Here of the real ResNet-18, of which another size was measured."""
-    found = unmeasured.predict("demo", points(tmp_path), measured(sizes=(32, 64)), fill=False)
+    found = prediction.predict("demo", points(tmp_path), measured(sizes=(32, 64)), fill=False)
     calls = found.layers.groupby("point_id").size()
     assert sorted(calls) == [12, 60]  # what was measured; ResNet-18 itself
     assert (found.layers["median_ms"] > 0).all()
@@ -52,13 +60,13 @@ def test_shapes_of_a_size_that_nobody_measured_come_from_a_shape_pass(tmp_path):
 def passes(tmp_path, sizes, way=""):
     """Return passes of the real ResNet-18: all its calls, or convolutions alone."""
     spec = points(tmp_path, TEXT.replace("32, 48", ", ".join(map(str, sizes))))
-    table = unmeasured._table(spec)
+    table = prediction.as_table(spec)
     table["setting"] += way
-    rows = unmeasured._calls(spec, table, measured(sizes=(8,)))
+    rows = layer_calls.of_points(spec, table, measured(sizes=(8,)))
     rows["ms"] = 0.02 + rows["bytes_min"] * 1e-7 + rows["flops"] * 1e-8
     rows["algorithm_used"] = rows["algorithm"].where(rows["op"] == "conv2d")
     sums = rows.groupby("point_id")["ms"].sum()
-    told = table.assign(total_ms=sums + 1.0, sweep="demo")
+    told = table.assign(total_ms=sums + 1.0, source="demo")
     return training_data.Measured(told, training_data.with_times(rows))
 
 
@@ -67,7 +75,7 @@ def test_convolutions_alone_tell_networks_of_other_sizes(tmp_path):
     alone = passes(tmp_path, (48, 64, 96, 128), ", isolated")
     true = passes(tmp_path, (80,)).points["total_ms"].item()
     asked = points(tmp_path, TEXT.replace("32, 48", "80"))
-    found = unmeasured.predict("demo", asked, alone, fill=False)
+    found = prediction.predict("demo", asked, alone, fill=False)
     assert found.rows[0]["basis"] == "sizes"
     assert found.rows[0]["median_ms"] == pytest.approx(true, rel=0.05)
     assert {*found.layers["op"]} == {"conv2d"}
@@ -85,29 +93,30 @@ def test_a_point_is_told_by_the_way_of_timing_that_knows_most_of_it(tmp_path):
         layers=pd.concat([whole.layers, alone.layers], ignore_index=True),
     )
     asked = points(tmp_path, TEXT.replace("32, 48", "64, 80, 96, 160"))
-    settings = unmeasured._as_timed(unmeasured._table(asked), both)["setting"]
+    settings = prediction.with_bases(prediction.as_table(asked), both)["setting"]
     assert [setting.endswith(", isolated") for setting in settings] == [False, True, True, False]
-    rows = unmeasured.predict("demo", asked, both, fill=True).rows
+    rows = prediction.predict("demo", asked, both, fill=True).rows
     assert [row["status"] for row in rows] == ["ok", "predicted", "ok", "predicted"]
 
 
 def test_a_prediction_names_the_sweeps_that_it_was_learnt_from(tmp_path):
     """In the rows of points and of layers."""
     seen = dataclasses.replace(measured(sizes=(32, 64)), sources=("one", "other"))
-    found = unmeasured.predict("demo", points(tmp_path), seen, fill=False)
+    found = prediction.predict("demo", points(tmp_path), seen, fill=False)
     assert {row["source"] for row in found.rows} == {*found.layers["source"]} == {"one, other"}
 
 
 def test_times_lie_in_their_intervals_and_say_what_they_are(tmp_path):
     """The columns are those of the tables, and these four."""
     seen = measured(sizes=(32, 64), device=knownphysics.Device(noise=0.15))
-    found = unmeasured.predict("demo", points(tmp_path), seen, fill=False)
+    found = prediction.predict("demo", points(tmp_path), seen, fill=False)
     overall, layers = map(pd.read_csv, found.write(tmp_path))
     for table in (overall, layers):
         assert (table["predicted_lo_ms"] < table["median_ms"]).all()
         assert (table["median_ms"] < table["predicted_hi_ms"]).all()
         assert set(table["status"]) == {"predicted"}
         assert set(table["source"]) == {"predicted"}
+        assert set(table["basis"]) == {"sizes"}
     assert set(overall["input_size"]) == {32, 48}
 
 
@@ -133,7 +142,7 @@ def test_another_state_of_the_machine_widens_all_intervals(tmp_path):
     )
     seen = dataclasses.replace(measured(sizes=(32, 64)), controls=controls)
     same, other = (
-        unmeasured.predict("demo", points(tmp_path), seen, fill=False, controls=[ms] * 3)
+        prediction.predict("demo", points(tmp_path), seen, fill=False, controls=[ms] * 3)
         for ms in (1.0, 1.25)
     )
     for before, after in zip(same.rows, other.rows, strict=True):
@@ -149,7 +158,7 @@ def test_another_state_of_the_machine_widens_all_intervals(tmp_path):
 def test_measured_times_stay_only_if_they_are_asked_for(tmp_path):
     """`fill` keeps them, and says from which sweep they are."""
     seen = measured(sizes=(32, 64))
-    found = unmeasured.predict("demo", points(tmp_path), seen, fill=True)
+    found = prediction.predict("demo", points(tmp_path), seen, fill=True)
     rows = {row["input_size"]: row for row in found.rows}
     assert (rows[32]["status"], rows[32]["source"], rows[32]["basis"]) == ("ok", "demo", "measured")
     true = seen.points.query("model == 'resnet18' and input_size == 32 and algorithm == 'auto'")
@@ -162,7 +171,7 @@ def test_another_gpu_takes_times_by_its_peaks(tmp_path):
     """Every rate of an H100 is above that of a V100; an interval there is a guess, and wide."""
     seen = measured(device=knownphysics.Device(call=0.0001, name="v100"))
     told = [
-        unmeasured.predict("demo", points(tmp_path, gpu=gpu), seen, fill=False)
+        prediction.predict("demo", points(tmp_path, gpu=gpu), seen, fill=False)
         for gpu in ("v100", "h100")
     ]
     old, new = (sum(row["median_ms"] for row in one.rows) for one in told)
@@ -185,7 +194,7 @@ def test_the_interval_on_another_gpu_comes_from_gpus_that_were_left_out(tmp_path
         points=pd.concat([slow.points, others]),
         layers=pd.concat([slow.layers, calls], ignore_index=True),
     )
-    found = unmeasured.predict("demo", points(tmp_path, gpu="h100"), both, fill=False)
+    found = prediction.predict("demo", points(tmp_path, gpu="h100"), both, fill=False)
     assert found.widths[Basis.GPUS].parts == 2
     assert "a guess: from 2 gpus" in found.text()
 
@@ -201,4 +210,4 @@ def test_the_interval_on_another_gpu_comes_from_gpus_that_were_left_out(tmp_path
 def test_what_cannot_be_predicted_is_refused(tmp_path, gpu, text, why):
     """With the reason."""
     with pytest.raises(UsageError, match=why):
-        unmeasured.predict("demo", points(tmp_path, text, gpu), measured(), fill=False)
+        prediction.predict("demo", points(tmp_path, text, gpu), measured(), fill=False)
