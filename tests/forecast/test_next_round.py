@@ -11,6 +11,7 @@ import sizes
 from hpcsweep.forecast import groups, intervals, next_round
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.next_round import Judged, Why, judge
+from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
 
@@ -238,6 +239,20 @@ def test_points_of_a_plane_begin_with_its_corners_and_its_middle():
     assert len(chosen) == 9
     assert {*chosen[:, 0]} > {0, 0.5, 1}
     assert {*chosen[:, 1]} > {0, 0.5, 1}
+
+
+@pytest.mark.parametrize(("valid", "why"), [(2, Why.INVALID), (3, None)])
+def test_a_group_of_which_most_points_are_not_valid_ends(valid, why):
+    """What disturbed them would disturb others; some points in doubt end nothing."""
+    every = group(*range(32, 132, 10))
+    ms = dict.fromkeys(every.ids[:valid], 3.0)
+    doubtful = {name: {} for name in every.ids[valid:6]}
+    found = Known(ms=ms, tried={*ms, *doubtful}, doubtful=doubtful)
+    plan = next_round.plan(
+        [every], found, [], target=0.03, seconds_left=np.inf, seconds=lambda _: 1.0
+    )
+    assert plan.why.get(every.name) is why
+    assert bool(plan.points) == (why is None)
 
 
 def test_points_that_fit_into_the_budget_are_measured():

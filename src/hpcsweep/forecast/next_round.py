@@ -35,8 +35,6 @@ ENOUGH: Final = 4  # held-out points of a group that say what its error is
 # An error that is at most this share of the least one before has fallen: less is within the noise
 # of a few held-out points.
 _HELPED: Final = 0.8
-# Rounds that have to be judged to see that more points do not help: one alone may be unlucky.
-_ROUNDS: Final = 3
 # Standard errors. Like the points of each round, found by replaying real GPUs' tables and sums of
 # their layers (benchmarks/forecast.py): with 1.0 and six points too many groups were called good.
 _SURE: Final = 1.3
@@ -56,7 +54,7 @@ class Why(Word):
     FAILED = "failed", "no point of a group has a time"
     COMPLETE = "complete", "no point is left that would tell more"
     BUDGET = "budget", "the budget is gone"
-    INVALID = "invalid", "none of its last points is valid"
+    INVALID = "invalid", "most of its points are not valid"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +84,12 @@ class Judged:
         doubt = _SURE * spread / math.sqrt(len(self.errors))
         if self.error + doubt <= target:
             return Why.REACHED
-        enough = _ROUNDS if self.error - doubt <= target else _ROUNDS - 1
-        if len(self.means) < enough:
+        # One round may be unlucky: it counts alone where there are two and the error is surely large.
+        newest = 2 if self.error - doubt <= target or len(self.means) > 2 else 1
+        before = self.means[:-newest]
+        if not before or min(self.means[-newest:]) <= _HELPED * min(before):
             return None
-        newest = min(len(self.means) - 1, _ROUNDS - 1)
-        has_helped = min(self.means[-newest:]) <= _HELPED * min(self.means[:-newest])
-        return None if has_helped else Why.STUCK
+        return Why.STUCK
 
 
 def judge(group: Group, known: Known, rounds: Sequence[Collection[str]]) -> Judged:
@@ -175,7 +173,7 @@ def plan(  # noqa: PLR0913 - what decides
     within: list[str] = []
     wanted = 0.0
     for each in judged:
-        chosen, end = _next_of(each, known, of_rounds, target)
+        chosen, end = _next_of(each, known, target)
         if not chosen:
             why[each.group.name] = end
         for point_id in chosen:
@@ -189,22 +187,21 @@ def plan(  # noqa: PLR0913 - what decides
     return NextRound(points=within, judged=judged, why=why, wanted=wanted)
 
 
-def _next_of(
-    judged: Judged, known: Known, rounds: Sequence[Collection[str]], target: float
-) -> tuple[Sequence[str], Why]:
+def _next_of(judged: Judged, known: Known, target: float) -> tuple[Sequence[str], Why]:
     """Return the next points of a group, and why there are no more if there are none.
 
     Points beyond all that were tried come before those between: nothing is known of them.
     """
     group = judged.group
-    if _is_fruitless(group, known, rounds):
+    measured = judged.measured.sum()
+    if group.among(known.doubtful).sum() > measured:  # what disturbed these would disturb others
         return [], Why.INVALID
     tried = group.among(known.tried)
     done = group.among(known.done)
     left = ~(tried | done)
     axes = group.places.shape[1]
     first = 2**axes + _BETWEEN
-    if not judged.measured.any() and (tried.sum() >= first or not left.any()):
+    if not measured and (tried.sum() >= first or not left.any()):
         return [], Why.FAILED
     fitting = tried & ~group.among(known.too_large)
     beyond = left & curves.outside(group.places[fitting], group.places)
@@ -216,15 +213,6 @@ def _next_of(
             return [], end
     number = max(first - tried.sum(), _PER_ROUND + axes)
     return [group.ids[row] for row in following(group, done, left, number)], Why.COMPLETE
-
-
-def _is_fruitless(group: Group, known: Known, rounds: Sequence[Collection[str]]) -> bool:
-    """Say whether all times of a group's last round are in doubt: the next would be, too."""
-    for chosen in reversed(rounds):
-        last = {*group.ids}.intersection(chosen)
-        if last:
-            return not last.isdisjoint(known.doubtful) and last.isdisjoint(known.ms)
-    return False
 
 
 def following(group: Group, done: Flags, left: Flags, number: int) -> Sequence[int]:

@@ -77,24 +77,20 @@ class UntilError:
             sent = {point_id for each in until.rounds for point_id in each.points}
             known = past_rows.known_points(self.sweep_dir, ids, sent)
             self.known = next_round.with_too_large(self.groups, known)
-            self.plan = self._planned(until.rounds)
+            hours = self.asked.options.max_gpu_hours
+            self.plan = next_round.plan(
+                self.groups,
+                self.known,
+                until.rounds,
+                target=self.target,
+                seconds_left=math.inf if hours is None else 3600 * hours - known.seconds,
+                seconds=estimate.estimator(self.sweep_dir, self.asked),
+            )
+            if not until.rounds:
+                draft.check_budget(self.plan.wanted, hours)
             self.until = _with(replace(until, target=self.target, of=len(ids)), self.plan)
             rounds.write_rounds(self.sweep_dir, every, self.until)
         return self.plan.points
-
-    def _planned(self, done: Sequence[Round]) -> NextRound:
-        hours = self.asked.options.max_gpu_hours
-        plan = next_round.plan(
-            self.groups,
-            self.known,
-            done,
-            target=self.target,
-            seconds_left=math.inf if hours is None else 3600 * hours - self.known.seconds,
-            seconds=estimate.estimator(self.sweep_dir, self.asked),
-        )
-        if not done:
-            draft.check_budget(plan.wanted, hours)
-        return plan
 
     def progress(self) -> str:
         """Say how far it is."""
