@@ -84,7 +84,7 @@ class Judged:
         doubt = _SURE * spread / math.sqrt(len(self.errors))
         if self.error + doubt <= target:
             return Why.REACHED
-        # One round may be unlucky: it counts alone where there are two and the error is surely large.
+        # One round may be unlucky: of two it counts alone where the error is surely too large.
         newest = 2 if self.error - doubt <= target or len(self.means) > 2 else 1
         before = self.means[:-newest]
         if not before or min(self.means[-newest:]) <= _HELPED * min(before):
