@@ -29,15 +29,20 @@ def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
     row = row.ravel()
     # visits of one place count as their geometric mean
     logs = np.bincount(row, np.log(ms)) / np.bincount(row)
+    number = len(measured)
     largest = measured.sum(axis=1).max()
     terms = _terms(measured, largest)
-    line, _ = nnls(terms / np.exp(logs)[:, None], np.ones(len(logs)))
+    relative = terms / np.exp(logs)[:, None]
+    line, _ = nnls(relative, np.ones(number))
     errors = logs - np.log(terms @ line)
-    near = _NEIGHBOURS if len(measured) > _NEIGHBOURS else None
-    # A plane has slopes of its own, unless all neighbours may lie on one line of it.
-    has_slopes = near is None and np.linalg.matrix_rank(measured - measured[0]) > 1
-    corrected = RBFInterpolator(measured, errors, near, kernel="linear", degree=int(has_slopes))
-    return np.asarray(_terms(wanted, largest) @ line * np.exp(corrected(wanted)))
+    near = None
+    has_slopes = np.linalg.matrix_rank(measured - measured[0]) > 1  # as a plane has, of its own
+    if number > _NEIGHBOURS:
+        near = _NEIGHBOURS
+        has_slopes = False  # all neighbours may lie on one line
+    error = RBFInterpolator(measured, errors, near, kernel="linear", degree=int(has_slopes))
+    on_line = _terms(wanted, largest) @ line
+    return np.asarray(on_line * np.exp(error(wanted)))
 
 
 def _terms(places: Floats, largest: float) -> Floats:
@@ -46,11 +51,13 @@ def _terms(places: Floats, largest: float) -> Floats:
     The work comes first: `nnls` gives it all that one place alone takes.
     """
     works = np.exp2(places.sum(axis=1) - largest)
-    return np.column_stack([works, np.ones(len(works))])
+    passes = np.ones(len(works))
+    return np.column_stack([works, passes])
 
 
 def outside(places: Floats, wanted: Floats) -> Flags:
     """Say which places lie beyond all measured ones, along some axis."""
     lows = places.min(axis=0, initial=np.inf)
     highs = places.max(axis=0, initial=-np.inf)
-    return np.asarray(((wanted < lows) | (wanted > highs)).any(axis=1))
+    beyond = (wanted < lows) | (wanted > highs)
+    return np.asarray(beyond.any(axis=1))

@@ -37,8 +37,10 @@ class Group:
         for name in SAMPLED:
             values = [point.axes.get(name) for point in self.points]
             if len({*values}) > 1:
-                columns.append(_PER_OCTAVE.get(name, 1.0) * np.log2(np.array(values, float)))
-        return np.array(columns).reshape(len(columns), len(self.points)).T
+                octaves = np.log2(np.array(values, float))
+                columns.append(_PER_OCTAVE.get(name, 1.0) * octaves)
+        shape = len(columns), len(self.points)  # also where nothing varies
+        return np.array(columns).reshape(shape).T
 
     @cached_property
     def ranks(self) -> Floats:
@@ -55,8 +57,10 @@ class Group:
 
     def as_large_as(self, ids: Collection[str]) -> set[str]:
         """Return the points that are at least as large, along each axis, as one of these."""
-        larger = np.all(self.places[:, None] >= self.places[self.among(ids)], axis=2)
-        return {self.ids[row] for row in np.flatnonzero(np.any(larger, axis=1))}
+        some = self.places[self.among(ids)]
+        is_larger = np.all(self.places[:, None] >= some, axis=2)
+        rows = np.flatnonzero(np.any(is_larger, axis=1))
+        return {self.ids[row] for row in rows}
 
 
 def groups_of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group]:

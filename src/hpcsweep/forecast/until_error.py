@@ -104,11 +104,13 @@ class UntilError:
             rows += filled(name, judged, self.known)
         table = unmeasured.Predicted(name, rows, pd.DataFrame(), {})
         overall, _ = table.write(self.sweep_dir.path)
-        for line in self._summary(sum(row["status"] == unmeasured.PREDICTED for row in rows)):
+        predicted = sum(row["status"] == unmeasured.PREDICTED for row in rows)
+        missed = self._missed()
+        for line in self._summary(predicted, missed):
             messages.progress(line)
         messages.progress(f"   {overall}")
         messages.progress(f"next: {self.sweep_dir.command('collect')}")
-        return TargetMissed.exit_code if self._missed() else 0
+        return TargetMissed.exit_code if missed else 0
 
     def _missed(self) -> Sequence[Why]:
         """Return why groups ended whose points are predicted worse than was asked, or unknown."""
@@ -119,7 +121,7 @@ class UntilError:
                 missed.append(why)
         return missed
 
-    def _summary(self, predicted: int) -> Iterator[str]:
+    def _summary(self, predicted: int, missed: Sequence[Why]) -> Iterator[str]:
         """Yield the whole sweep, then each group, then what was not measured."""
         known = self.known
         every = self.plan.judged
@@ -138,7 +140,6 @@ class UntilError:
             yield f"  measured, but not valid, so not used: {count(len(known.doubtful), 'point')}"
             yield f"  {outcomes.disturbance(self.sweep_dir, known.doubtful.values())}"
         larger = known.done.difference(known.tried)
-        missed = self._missed()
         for number, why in (
             (len(known.failed), "since they failed"),
             (len(larger), "since a smaller one ran out of memory"),
