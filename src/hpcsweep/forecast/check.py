@@ -18,7 +18,7 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
-from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
+from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import OTHERS, POINT, WORK, Measured, convolve
@@ -34,9 +34,9 @@ WORDS: Final = {
 COLUMNS: Final = {name: name for name in POINT} | {
     column: kind for kind, column in KINDS.items() if kind != "size"
 }
+_WRITTEN: Final = pd.Index([*POINT, *WORK[1:], "ran", "ms", "total_ms", OWN])  # where it is there
 _SIZE_FOLDS: Final = 4  # every fourth size is left out, so that others stand on both sides
 _MOST_FOLDS: Final = 12  # each takes a fit
-_COLUMNS: Final = ("totals", "layers", "convolutions")
 
 
 def leave_out(
@@ -74,51 +74,43 @@ def folds(
 
     `UsageError` where nothing is left to learn from.
     """
-    for name, out in _folds(measured, kind, values):
-        train, test = _parted(measured, KINDS.get(kind, kind), out)
+    column = KINDS.get(kind, kind)
+    own = measured.points[column]
+    foreign = measured.foreign
+    # a GPU that others measured, too, has the name of this one
+    theirs = foreign[column].astype(str).str.removesuffix(OTHERS)
+    known = [*own, *theirs] if column == "gpu" or own.empty else [*own]
+    for name, out in _parts(kind, [str(value) for value in sorted({*known})], values):
+        is_own = own.astype(str).isin(out)
+        is_theirs = theirs.isin(out)
+        train = replace(measured.of(measured.points[~is_own]), foreign=foreign[~is_theirs])
+        # of a GPU that was measured here, own points are asked for alone
+        asked = foreign[is_theirs & (not is_own.any())]
+        test = replace(measured.of(measured.points[is_own]), foreign=asked)
         if train.every_call.empty:
             raise UsageError(f"nothing is left to learn from without {kind} {name}")
         yield name, train, test
 
 
-def _folds(
-    measured: Measured, kind: str, wanted: Sequence[str]
-) -> Iterator[tuple[str, frozenset[str]]]:
+def _parts(
+    kind: str, known: Sequence[str], wanted: Sequence[str]
+) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield the name of each part and its values; nothing where there is one alone."""
-    column = KINDS.get(kind, kind)
-    own = measured.points[column]
-    of_others = [] if measured.foreign is None else [*measured.foreign[column].map(_plain)]
-    every = [*own, *of_others] if column == "gpu" or own.empty else [*own]
-    values = sorted({*every})
+    for value in wanted:
+        if value not in known:
+            among = ", ".join(known)
+            raise UsageError(f"--leave {kind}={value}: not among what was measured: {among}")
     if wanted:
-        known = ", ".join(map(str, values))
-        if unknown := [text for text in wanted if text not in map(str, values)]:
-            raise UsageError(f"--leave {kind}={unknown[0]}: not among what was measured: {known}")
-        yield ", ".join(wanted), frozenset(wanted)
+        yield ", ".join(wanted), wanted
         return
-    folds = min(_MOST_FOLDS, len(values))
-    if kind == "size":  # every fourth size, so that sizes on both sides are there
-        folds = min(_SIZE_FOLDS, len(values) // 2)
-    for part in range(folds if folds > 1 else 0):
-        names = [str(value) for value in values[part::folds]]
-        yield f"sizes {part + 1}" if kind == "size" else ", ".join(names), frozenset(names)
-
-
-def _parted(measured: Measured, column: str, out: frozenset[str]) -> tuple[Measured, Measured]:
-    """Return what is learnt from, and what is left out: of others, too, if they measured that."""
-    parts = [measured.points[column].astype(str).isin(out)]
-    train, test = (measured.of(measured.points[flags]) for flags in (~parts[0], parts[0]))
-    if measured.foreign is None:
-        return train, test
-    theirs = measured.foreign[column].map(_plain).isin(out)
-    # of a GPU that was measured here, own points are asked for alone
-    asked = measured.foreign[theirs] if test.points.empty else None
-    return replace(train, foreign=measured.foreign[~theirs]), replace(test, foreign=asked)
-
-
-def _plain(value: object) -> str:
-    """Return a value as text; a GPU that others measured, too, has the name of this one."""
-    return str(value).removesuffix(OTHERS)
+    parts = min(_MOST_FOLDS, len(known))
+    if kind == "size":
+        parts = min(_SIZE_FOLDS, len(known) // 2)
+    if parts < 2:
+        return
+    for part in range(parts):
+        values = known[part::parts]
+        yield f"sizes {part + 1}" if kind == "size" else ", ".join(values), values
 
 
 @dataclass(frozen=True)
@@ -139,21 +131,22 @@ class ForecastCheck:
             "gpus": sorted(self.measured.gpus),
             "layer_rows": len(self.measured.layers),
             "doubtful_left_out": self.measured.doubtful,
-            "foreign_convolutions": self.measured.foreign_number,
+            "foreign_convolutions": len(self.measured.foreign),
             "checks": list(self.parts),
         }
 
     def text(self) -> str:
         """Return one table per kind of what was left out."""
         record = self.to_json()
-        head = (
-            f"{count(record['points'], 'point')} of {count(len(record['networks']), 'network')}, "
-            f"{count(len(record['algorithms']), 'algorithm')}, {', '.join(record['gpus'])}"
-        )
-        if others := record["foreign_convolutions"]:
-            head += f"; {count(others, 'convolution')} of other programs"
-        doubt = self.measured.doubtful
-        lines = [head + (f"; {count(doubt, 'doubtful point')} not used" if doubt else "")]
+        networks = count(len(record["networks"]), "network")
+        algorithms = count(len(record["algorithms"]), "algorithm")
+        head = f"{count(record['points'], 'point')} of {networks}, {algorithms}, "
+        head += ", ".join(record["gpus"])
+        if record["foreign_convolutions"]:
+            head += f"; {count(record['foreign_convolutions'], 'convolution')} of other programs"
+        if record["doubtful_left_out"]:
+            head += f"; {count(record['doubtful_left_out'], 'doubtful point')} not used"
+        lines = [head]
         if not self.parts:
             lines.append("nothing to leave out: one network, algorithm and GPU, and too few sizes")
         for part in self.parts:
@@ -170,78 +163,77 @@ def check(measured: Measured, leave: str = "") -> ForecastCheck:
     column, _, text = leave.partition("=")
     if leave and (column not in COLUMNS or not text):
         raise UsageError(f"--leave takes COLUMN=VALUE,... or COLUMN=all, of {', '.join(COLUMNS)}")
-    kinds = [COLUMNS[column]] if leave else [*WORDS]
-    values = () if text == "all" else tuple(filter(None, text.split(",")))
-    every = [leave_out(measured, kind, values=values) for kind in kinds]
-    left = [kind for kind in every if kind is not None]
-    return ForecastCheck(measured, [_record(kind) for kind in left], left)
+    values = [value for value in text.split(",") if value and text != "all"]
+    parts = []
+    for kind in [COLUMNS[column]] if leave else WORDS:
+        left = leave_out(measured, kind, values=values)
+        if left is not None:
+            parts.append(left)
+    return ForecastCheck(measured, [_record(left) for left in parts], parts)
 
 
 def _record(left: LeftOut) -> dict[str, Any]:
-    parts = list(left.parts())
-    held = [_held(part, intervals.calibrate(others)) for _, part, others in parts]
-    every = (np.concatenate(of) for of in zip(*held, strict=True))
-    totals, layers = (float(of.mean()) if len(of) else None for of in every)
-    of_parts = {name: _errors(part) for name, part, _ in parts}
+    """Return the errors of what was left out, and how many times the intervals of others hold."""
+    held: dict[str, list[Floats]] = {"totals": [], "layers": []}
+    parts = []
+    for name, part, others in left.parts():
+        widths = intervals.calibrate(others)
+        times = _times(part)
+        held["totals"].append(intervals.held(*times["totals"], widths.of_points(part.points)))
+        held["layers"].append(intervals.held(*times["layers"], widths.of_layers(part.calls)))
+        errors = _errors(part)
+        parts.append({"name": name, "totals": errors["totals"], "layers": errors["layers"]})
+    shares = {}
+    for column, flags in held.items():
+        every = np.concatenate(flags)
+        shares[column] = float(every.mean()) if len(every) else None
     return {
         "left_out": left.kind,
         "fits": len(parts),
         "errors": {OWN: _errors(left)},
-        "interval_holds": {"totals": totals, "layers": layers},
-        "parts": [
-            {"name": name, "totals": of["totals"], "layers": of["layers"]}
-            for name, of in of_parts.items()
-        ],
+        "interval_holds": shares,
+        "parts": parts,
     }
 
 
-def _held(left: LeftOut, widths: Widths) -> tuple[Floats, Floats]:
-    """Say which times of networks, and of layers, lie in their interval."""
-    totals, layers, _ = _times(left)
-    of_layers = intervals.held(*layers, widths.of_layers(left.calls))
-    return intervals.held(*totals, widths.of_points(left.points)), of_layers
-
-
-def _times(left: LeftOut) -> list[tuple[Floats, Floats]]:
+def _times(left: LeftOut) -> dict[str, tuple[Floats, Floats]]:
     """Return measured and predicted times of networks, layers and convolutions."""
-    calls = left.calls
-    convolutions = calls[convolve(calls)]
-    tables = ((left.points, "total_ms"), (calls, "ms"), (convolutions, "ms"))
-    return [(rows[ms].to_numpy(float), rows[OWN].to_numpy(float)) for rows, ms in tables]
+    layers = left.calls.rename(columns={"ms": "true"})
+    totals = left.points.rename(columns={"total_ms": "true"})
+    tables = {"totals": totals, "layers": layers, "convolutions": layers[convolve(layers)]}
+    times = {}
+    for column, rows in tables.items():
+        times[column] = rows["true"].to_numpy(float), rows[OWN].to_numpy(float)
+    return times
 
 
 def _errors(left: LeftOut) -> dict[str, dict[str, float | None]]:
     """Return the median and mean absolute error, and the bias, each a share of the true time."""
     errors: dict[str, dict[str, float | None]] = {}
-    for column, (true, said) in zip(_COLUMNS, _times(left), strict=True):
-        if not len(true):
-            errors[column] = dict.fromkeys(("median", "mean", "bias"))
-            continue
-        ratio = said / true
-        wrong = np.abs(ratio - 1.0)
-        median = np.median(wrong)
-        mean = np.mean(wrong)
-        bias = np.median(ratio) - 1.0
-        errors[column] = {"median": float(median), "mean": float(mean), "bias": float(bias)}
+    for column, (true, said) in _times(left).items():
+        errors[column] = dict.fromkeys(("median", "mean", "bias"))
+        if len(true):
+            ratio = said / true
+            wrong = np.abs(ratio - 1.0)
+            means = np.median(wrong), np.mean(wrong), np.median(ratio) - 1.0
+            errors[column] = dict(zip(errors[column], map(float, means), strict=True))
     return errors
 
 
 def _table(part: Mapping[str, Any]) -> list[str]:
-    cells = [(column, how) for column in _COLUMNS for how in ("median", "mean")]
-    heads = ["", *(f"{column} {how}" for column, how in cells)]
-    body = [
-        [name, *(_percent(errors[column][how]) for column, how in cells)]
-        for name, errors in part["errors"].items()
-    ]
-    holds = part["interval_holds"]
+    heads = [""]
+    cells = [OWN]
+    for column, errors in part["errors"][OWN].items():
+        for how in ("median", "mean"):
+            heads.append(f"{column} {how}")
+            cells.append(_percent(errors[how]))
     kind = part["left_out"]
+    what = f"{WORDS.get(kind, kind)} ({count(part['fits'], 'fit')})"
+    holds = {name: _percent(share) for name, share in part["interval_holds"].items()}
     return [
-        f"left out: {WORDS.get(kind, kind)} ({count(part['fits'], 'fit')}); absolute errors",
-        *aligned([heads, *body], left=1),
-        (
-            f"the 90 % interval holds {_percent(holds['totals'])} of the totals and "
-            f"{_percent(holds['layers'])} of the layers"
-        ),
+        f"left out: {what}; absolute errors",
+        *aligned([heads, cells], left=1),
+        "the 90 % interval holds {totals} of the totals and {layers} of the layers".format(**holds),
     ]
 
 
@@ -260,14 +252,13 @@ def refuse_picture(path: Path) -> None:
 def write(parts: Sequence[LeftOut], path: Path) -> None:
     """Write a row for each point that was left out, or each convolution that others measured."""
     refuse_picture(path)
+    if not parts:
+        raise UsageError(f"{path}: nothing to write, since nothing could be left out")
     tables = []
     for left in parts:
         rows = left.points if len(left.points) else left.calls
-        names = [*POINT, *(name for name in (*WORK, "ran", "ms", "total_ms") if name in rows)]
-        shown = [*dict.fromkeys(names), OWN]
+        shown = _WRITTEN.intersection(rows.columns)
         tables.append(rows[shown].assign(left_out=left.kind, part=rows["fold"]))
-    if not tables:
-        raise UsageError(f"{path}: nothing to write, since nothing could be left out")
+    table = pd.concat(tables).map(lambda cell: in_sheet(cell) if type(cell) is str else cell)
     with files.replacing(path) as file:
-        told = pd.concat(tables).map(lambda cell: in_sheet(cell) if type(cell) is str else cell)
-        file.write(told.to_csv(index=False, float_format="%.7g").encode())
+        file.write(table.to_csv(index=False, float_format="%.7g").encode())
