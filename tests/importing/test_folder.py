@@ -19,8 +19,8 @@ import pytest
 import oldtables
 import resultsfolder
 from hpcsweep.analysis import dataset
-from hpcsweep.errors import Incomplete, ResultsError, UsageError
-from hpcsweep.importing import importer, submission
+from hpcsweep.errors import HpcsweepError, Incomplete, ResultsError, UsageError
+from hpcsweep.importing import arrival, importer
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.shards import ShardWriter
 from localruns import FORTY_SLOW
@@ -489,25 +489,48 @@ def test_what_another_user_imported_is_not_half_replaced(everybodys):
     made = resultsfolder.Folder(there, resultsfolder.points_of(everybodys, SWEEP, "mi250"))
     made.measure(made.shard(THERE, 0, 1), median_ms=3.0)
     (here.shards_dir / THERE).chmod(0o555)
-    if not os.geteuid():  # root may do anything
-        for path in (everybodys, *everybodys.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
-    child = os.fork()
-    if not child:
-        try:
-            os.chdir(everybodys)
-            if not os.geteuid():
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
-            importer.bring(here.path.parent, there.path)
-        except ResultsError as error:
-            os._exit(7 if "this user may not replace it" in str(error) else 8)
-        finally:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    told = as_nobody(everybodys, lambda: importer.bring(here.path.parent, there.path))
+    assert "this user may not replace it" in told
     assert contents(here) == before
     assert not [*here.path.glob(".import-*")]
     (here.shards_dir / THERE).chmod(0o755)
+
+
+def test_what_a_killed_import_of_another_user_left_in_another_sweep_is_theirs(everybodys):
+    """Nobody else may read it; this import has nothing to do with it."""
+    there = site(everybodys / "there", THERE, "mi250")
+    left = everybodys / "new" / "other" / ".import-x"
+    left.mkdir(parents=True)
+    left.chmod(0)
+    told = as_nobody(everybodys, lambda: importer.bring(everybodys / "new", there.path))
+    assert told == ""
+    assert len(rows_of(resultsfolder.SweepDir(everybodys / "new" / there.path.name))) == 8
+
+
+def as_nobody(folder, work):
+    """Do something in a folder as a user that owns it and has no other rights; return the error."""
+    if not os.geteuid():  # root may do anything
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    answer, told = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.chdir(folder)
+            if not os.geteuid():
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            work()
+            os._exit(0)
+        except (HpcsweepError, OSError) as error:
+            os.write(told, f"{error!r:.4000}".encode())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with os.fdopen(answer) as file:
+        return file.read()
 
 
 @pytest.fixture
@@ -574,7 +597,7 @@ def test_an_import_over_another_that_is_killed_at_any_moment_loses_no_row(grown,
             assert mine.chunks.read_bytes() == there.submission(mine.id).chunks.read_bytes()
         swapping += bool(beside)
         sizes.add(len(rows))
-        submission.remove_leftovers(results)  # as an import of another sweep begins
+        arrival.remove_leftovers(results)  # as an import of another sweep begins
         assert {*rows_of(old)} <= {*rows_of(run)}
         assert not [*run.path.glob(".import-*")]
         importer.bring(results, there.path)
@@ -604,8 +627,8 @@ def test_an_import_that_is_killed_twice_loses_no_row(grown, tmp_path):
         while [*once.glob("*/.import-*/moving/submissions/*/manifest.json")]:
             twice = tmp_path / "twice"
             shutil.copytree(once, twice)
-            finished = not _killed(again, submission.remove_leftovers, twice)
-            submission.remove_leftovers(twice)
+            finished = not _killed(again, arrival.remove_leftovers, twice)
+            arrival.remove_leftovers(twice)
             run = resultsfolder.SweepDir(twice / there.path.name)
             assert {*rows_of(old)} <= {*rows_of(run)} <= {*rows_of(there)}
             assert not [*run.path.glob(".import-*")]

@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 
 from hpcsweep import environment, files, sources
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread, UsageError
-from hpcsweep.importing import bundle_file, submission
+from hpcsweep.importing import arrival, bundle_file
 from hpcsweep.store import folders, manifest, row_reader
 from hpcsweep.store.collect import merge
 from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
@@ -57,13 +57,13 @@ def copy(root: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
     """
     if root.samefile(sweep_dir.path):
         raise UsageError(f"{root}: is that sweep already")
-    with submission.arriving(sweep_dir) as ready:
+    with arrival.arriving(sweep_dir) as ready:
         return _copy(root, root, sweep_dir, ready)
 
 
 def copy_bundle(path: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
     """Copy as `copy` does from a bundle."""
-    with submission.arriving(sweep_dir) as ready:
+    with arrival.arriving(sweep_dir) as ready:
         aside = ready.path.with_name("unpacked")
         with _told_as(aside, path):
             return _copy(bundle_file.unpack(path, aside), path, sweep_dir, ready)
@@ -94,11 +94,11 @@ def _copy(root: Path, path: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple
     for digest in _listed(ready.path, "own_files"):
         kept = sweep_dir.own_files / digest
         if not kept.exists():
-            submission.move(ready.own_files / digest, kept)
+            arrival.move(ready.own_files / digest, kept)
     number = 0
     for one in made:
         number += sum(1 for _ in _files(ready.path, one.id))
-        submission.arrive(one, sweep_dir)
+        arrival.arrive(one, sweep_dir)
     return source, (f"{count(number, 'file')} copied from {path}", *notes)
 
 
@@ -108,11 +108,7 @@ def _copy_submissions(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple
     Of several copies here the first is renewed; where one was measured here, nothing of that is
     missing there, or it is another submission.
     """
-    here: dict[SubmissionDir, Manifest] = {}
-    for one in sweep_dir.submissions():
-        its = one.manifest_or_none()
-        if its:
-            here[one] = its
+    here = {its.id: its for its in sweep_dir.manifests()}
     known = [*here.values()]
     taken = {*sweep_dir.ages()}
     source = root.name
@@ -120,25 +116,27 @@ def _copy_submissions(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple
     for record in _records(root):
         theirs = SweepDir(root).submission(record.id)
         source = record.host or record.source or root.name
-        same = [one for one, its in here.items() if _sent(its) == _sent(record)]
-        if any(not here[one].source and not _lost_row(theirs, one) for one in same):
-            continue  # it was measured here
-        mine = next((one for one in same if here[one].source), None)
-        if mine:
-            before = here.pop(mine)  # of which no other one there is a copy
-            brought = _imported(record, mine.id, source, before.round)
-            if brought == before and _sums(theirs) == _sums(mine):
-                continue
+        same = [its for its in here.values() if _sent(its) == _sent(record)]
+        own = [sweep_dir.submission(its.id) for its in same if not its.source]
+        if any(not _lost_row(theirs, one) for one in own):
+            continue
+        before = next((its for its in same if its.source), None)
+        if before:
+            del here[before.id]  # no other one there is a copy of it
+            brought = _imported(record, before.id, source, before.round)
         else:
-            name = submission.free_name(record.id, taken)
+            name = _free_name(record.id, taken)
             if name != record.id:
                 notes.append(f"{record.id} is another one here: copied as {name}")
             brought = _imported(record, name, source, _round(known, record))
             taken.add(name)
             known.append(brought)
+        mine = sweep_dir.submission(brought.id)
+        if brought == before and _sums(theirs) == _sums(mine):
+            continue
         made = ready.submission(brought.id)
         _copy_aside(theirs, made, brought)
-        lost = _lost(mine, made) if mine else ""
+        lost = _lost(mine, made)
         if lost:
             raise ResultsError(
                 f"{theirs.path}: lacks {lost}, which is here, so nothing was imported. If it is "
@@ -186,7 +184,7 @@ def _refuse_another_sweep(path: Path, theirs: Path, sweep_dir: SweepDir) -> None
         )
 
 
-def _sent(record: Manifest) -> tuple[str, str, str, int, int]:
+def _sent(record: Manifest) -> tuple[object, ...]:
     """Return what all copies of a submission have in common, whatever their names."""
     return record.created_at, record.host, record.user, record.chunks, record.points
 
@@ -199,6 +197,16 @@ def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest
         record, id=name, source=source, round=number, launcher="local", profile_fields=fields,
         spec="", source_path="", templates=(), run=replace(record.run, search_path=()),
     )  # fmt: skip
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name for a submission: its own, or with a number where another one has that."""
+    free = name
+    number = 1
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free
 
 
 def _round(known: Collection[Manifest], record: Manifest) -> int:
@@ -333,6 +341,5 @@ def _masked(text: bytes) -> bytes:
         readable = {k: v for k, v in variables.items() if environment.readable(k, v)}
     except (ValueError, RecursionError, AttributeError, TypeError):
         return b""
-    kept = {"slurm": slurm, "environment": readable}
-    changed = {key: kept.get(key, value) for key, value in record.items()}
-    return json.dumps(changed, indent=1).encode() + b"\n"
+    masked = {**record, "slurm": slurm, "environment": readable}
+    return json.dumps(masked, indent=1).encode() + b"\n"

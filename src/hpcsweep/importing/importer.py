@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hpcsweep import files
 from hpcsweep.errors import UsageError
-from hpcsweep.importing import bundle_file, finddb, folder, predecessor, submission, table, trace
+from hpcsweep.importing import arrival, bundle_file, finddb, folder, predecessor, table, trace
 from hpcsweep.store import locks
 from hpcsweep.store.folders import SweepDir
 
@@ -41,7 +41,7 @@ def bring(
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    submission.remove_leftovers(results)
+    arrival.remove_leftovers(results)
     plain, bring_into = _kind(path, device, columns)
     sweep_dir = _sweep_dir(results, name or plain)
     with files.errors_named(), locks.held(sweep_dir, "import"):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +18,11 @@ from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import AttemptCells, KeyCells, LayerCells, OutcomeCells
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
+from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import arrival
 from hpcsweep.point import Point, point_id
-from hpcsweep.store import chunk_file, folders, locks, shards
-from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
+from hpcsweep.store import chunk_file, folders, shards
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import IMPORT, Manifest
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
@@ -33,11 +31,6 @@ from hpcsweep.text import count
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
 _SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a tenth and more
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
-# below the folder of files on their way: submissions that are being made, that are whole and must
-# come in, and that gave way to those
-_READY: Final = "ready"
-_MOVING: Final = "moving"
-_OLD: Final = "old"
 _BETWEEN: Final = re.compile(r"\s*[x\u00d7*,;\s]\s*")  # the two sizes of a cell
 _OF_SHAPE: Final = (
     "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
@@ -111,7 +104,7 @@ def opened(
     `ResultsError`: no row. `UsageError`: another file of that name has measured the same points.
     """
     _refuse_measured(sweep_dir)
-    with arriving(sweep_dir) as ready:
+    with arrival.arriving(sweep_dir) as ready:
         submission = folders.new_submission(ready, IMPORT)
         while submission.id in sweep_dir.ages():
             submission = folders.new_submission(ready, IMPORT)
@@ -132,7 +125,7 @@ def opened(
         )  # fmt: skip
         _refuse_another(sweep_dir, record, rows.points)
         submission.write_manifest(record)
-        arrive(submission, sweep_dir)
+        arrival.arrive(submission, sweep_dir)
 
 
 def _refuse_measured(sweep_dir: SweepDir) -> None:
@@ -176,88 +169,6 @@ def _refuse_another(sweep_dir: SweepDir, new: Manifest, points: Sequence[Point])
                 f"of it, from another file of that name ({elsewhere}); --as imports it under "
                 "another name"
             )
-
-
-@contextmanager
-def arriving(sweep_dir: SweepDir) -> Iterator[SweepDir]:
-    """Give a hidden folder for submissions that are not whole yet; the caller holds the lock."""
-    _finish(sweep_dir)
-    try:
-        aside = tempfile.mkdtemp(dir=sweep_dir.path, prefix=folders.IMPORTING)
-        yield SweepDir(Path(aside, _READY))
-    finally:
-        _finish(sweep_dir)
-
-
-def arrive(made: SubmissionDir, sweep_dir: SweepDir) -> None:
-    """Make a submission visible that is whole; one of its name gives way to it."""
-    here = sweep_dir.submission(made.id)
-    for path in (here.path, here.shards):
-        if path.exists() and not os.access(path, os.W_OK):
-            raise ResultsError(f"{path}: this user may not replace it; ask its owner to import")
-    sync(made.shards)
-    sync(made.path)
-    moving = SweepDir(made.sweep_dir.path.with_name(_MOVING)).submission(made.id)
-    move(made.shards, moving.shards)
-    move(made.path, moving.path)  # from now on a kill does not stop it: `_finish` goes on
-    _move_in(moving, sweep_dir)
-
-
-def _move_in(moving: SubmissionDir, sweep_dir: SweepDir) -> None:
-    """Move a submission to its place, or do what a kill left of that.
-
-    Records go first and come last: nobody sees the rows of one with the record of the other.
-    """
-    here = sweep_dir.submission(moving.id)
-    if moving.shards.exists():
-        old = SweepDir(moving.sweep_dir.path.with_name(_OLD)).submission(moving.id)
-        for path, to in ((here.path, old.path), (here.shards, old.shards)):
-            if path.exists():
-                move(path, to)
-        move(moving.shards, here.shards)
-    move(moving.path, here.path)
-
-
-def remove_leftovers(results: Path) -> None:
-    """Remove what imports of other sweeps left that were killed; whose lock is held, one runs."""
-    for folder in {aside.parent for aside in results.glob(f"*/{folders.IMPORTING}*")}:
-        with suppress(HpcsweepError), locks.held(SweepDir(folder), "import", timeout=0):
-            _finish(SweepDir(folder))
-
-
-def _finish(sweep_dir: SweepDir) -> None:
-    """End what an import that was cut short had begun to move; remove what it had not."""
-    for aside in sweep_dir.path.glob(f"{folders.IMPORTING}*"):
-        for moving in SweepDir(aside / _MOVING).submissions():
-            _move_in(moving, sweep_dir)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name for a submission: its own, or with a number where another one has that."""
-    free = name
-    number = 1
-    while free in taken:
-        number += 1
-        free = f"{name}.{number}"
-    return free
-
-
-def move(path: Path, to: Path) -> None:
-    """Move a folder to where none is; a machine that dies does not undo it."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    path.rename(to)
-    sync(to.parent)
-
-
-def sync(folder: Path) -> None:
-    """Sync the names in a folder, where its file system can."""
-    with suppress(OSError):
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def point(source: str, axes: Row, part: str = "") -> Point:
