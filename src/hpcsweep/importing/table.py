@@ -37,7 +37,8 @@ _UNITS: Final = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _UNIT: Final = re.compile(r"(?:^|[\W_])([munµμ]?)s(?:ec(?:onds?)?)?\W*$", re.IGNORECASE)
 _MICRO: Final = str.maketrans("µμ", "uu")
 _COUNTS: Final = {
-    "batch_size": "n", "in_channels": "in_c", "out_channels": "out_c", "groups": "groups"
+    "batch_size": ("n",), "in_channels": ("in_c",), "out_channels": ("out_c",),
+    "groups": ("groups",),
 }  # fmt: skip
 # two sizes that one column may have
 _PAIRS: Final = {
@@ -236,21 +237,17 @@ def _translated(name: str, own: str, words: Mapping[str, str]) -> str:
 
 def _shape(cells: Mapping[str, str]) -> ConvShape | None:
     """Return the shape of a row; None where a size is missing, or sizes do not agree."""
-    sizes = {ours: _size(cells.get(name, "")) for name, ours in _COUNTS.items()}
-    for whole, pair in _PAIRS.items():
-        both = submission.sides(cells.get(whole, "")) or (None, None)
-        for name, side in zip(pair, both, strict=True):
-            sizes[name] = _size(cells[name]) if name in cells else side
+    sizes: dict[str, int | None] = {}
+    for name, fields in {**_COUNTS, **_PAIRS}.items():
+        both = submission.sides(cells.get(name, ""))
+        for place, field in enumerate(fields):
+            own = submission.sides(cells[field]) if field in cells else both
+            sizes[field] = own[place] if own else None
     dtype = _DTYPES.get(cells["dtype"].strip().lower())
     if dtype is None or None in sizes.values():
         return None
     shape = ConvShape(**sizes, dtype=dtype)  # type: ignore[arg-type]
     return shape if submission.agrees(shape) else None
-
-
-def _size(text: str) -> int | None:
-    number = submission.number(text)
-    return int(number) if number is not None and number == int(number) else None
 
 
 def _algorithm(cells: Mapping[str, str], time: TimeColumn) -> Row:

@@ -20,8 +20,9 @@ from hpcsweep.catalog import AUTO, gpus
 from hpcsweep.catalog.columns import FOREIGN, KERNELS, Row
 from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, kernel_word, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.errors import ResultsError
 from hpcsweep.importing import delimited, submission, trace_events
+from hpcsweep.importing.delimited import TAKEN
 from hpcsweep.importing.trace_events import Operator, Sizes, Trace, TracedCall, as_list
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
@@ -92,15 +93,14 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     it is no trace.
     """
     events, head = trace_events.read(path)
-    try:
-        trace = Trace(events)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    trace = Trace(path, events)
     calls = trace.calls()
     kernels = [kernel.name for call in calls for kernel in call.kernels]
+    alone = len(trace.kernels) - len(kernels)
     silent = sum(len(call.operators) for call in calls if not call.kernels)
-    trace.give_up(len(trace.kernels) - len(kernels), "of kernels without a convolution")
-    trace.give_up(silent, "of convolutions that launched no kernel")
+    trace.counts[TAKEN] -= alone + silent
+    trace.counts["of kernels without a convolution"] = alone
+    trace.counts["of convolutions that launched no kernel"] = silent
     account = delimited.account(trace.counts, "event")
     graphs = _GRAPHS if trace.graphs else ""
     if not kernels:

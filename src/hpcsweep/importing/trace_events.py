@@ -132,7 +132,8 @@ def _kind(event: dict[str, Any]) -> str:
 class Trace:
     """What the events of a trace say of its convolutions; `counts` has what became of each."""
 
-    def __init__(self, events: Iterable[Any]) -> None:
+    def __init__(self, path: Path, events: Iterable[Any]) -> None:
+        self._path = path
         self.counts = Counter[str]()
         self.steps: list[float] = []
         self.devices: set[int | None] = set()  # that ran kernels
@@ -170,7 +171,7 @@ class Trace:
                 process = self._launches.setdefault(number, (thread, at))[0][0]
                 if process != thread[0]:
                     text = "events of several processes: import the trace of each rank alone"
-                    raise UsageError(text)
+                    raise UsageError(f"{self._path}: {text}")
         elif kind == "operator":
             self._operators[thread].append(Operator(at, at + took, event["name"], args))
         elif kind == "node":
@@ -181,11 +182,6 @@ class Trace:
         else:
             self.steps.append(at)
         return TAKEN
-
-    def give_up(self, events: int, reason: str) -> None:
-        """Count events as left out that were taken at first."""
-        self.counts[TAKEN] -= events
-        self.counts[reason] += events
 
     def calls(self) -> list[TracedCall]:
         """Return the convolution calls in time, each with its kernels."""
