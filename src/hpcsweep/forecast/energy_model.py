@@ -48,14 +48,15 @@ def width(left: LeftOut | None) -> float:
     """Return the factor of the 90 % interval of energies, from what was left out."""
     if left is None:
         return intervals.UNKNOWN
-    parts = []
-    for _, out, others in left.parts():
-        points = _with_energy(out.points)
-        said = joules(fit(others.points), points.assign(total_ms=points[OWN]))
-        parts.append(points.assign(said=said))
-    rows = pd.concat(parts).dropna(subset="said")
+    rows = _with_energy(left.points)
+    said = pd.Series(np.nan, rows.index)
+    for fold in rows["fold"].unique():
+        out = rows["fold"] == fold
+        said[out] = joules(fit(rows[~out]), rows[out].assign(total_ms=rows[OWN]))
+    rows = rows[said.notna()]
     true = rows["energy_j"].to_numpy(float)
-    return intervals.factor(true, rows["said"].to_numpy(float), intervals.parts_of(rows, left.kind))
+    parts = intervals.parts_of(rows, left.kind)
+    return intervals.factor(true, said.dropna().to_numpy(), parts)
 
 
 def _with_energy(points: pd.DataFrame) -> pd.DataFrame:

@@ -28,6 +28,7 @@ OTHER: Final = "__other__"
 OTHERS: Final = ", foreign"  # after the name of a GPU that was measured here, too
 # After the setting of points of which convolutions alone have times: how these were taken.
 ALONE: Final = (", isolated", ", batched", ", convolutions")
+_ANY_ALONE: Final = "|".join(ALONE)
 POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
 # The axes that have no column of their own in `POINT` and may change a time.
 SETTINGS: Final = tuple(
@@ -139,14 +140,14 @@ def _read(sweep_dir: SweepDir) -> Measured:
     rows = rows.astype({"median_ms": float})
     is_good = rows["valid"] == "true"
     is_known = _is_known(calls)
-    all_known = is_known.groupby(calls["point_id"]).all().reindex(rows.index, fill_value=False)
-    own = is_good & all_known & _positive(rows["median_ms"])
-    unknown = int((is_good & ~own & rows.index.isin(calls["point_id"])).sum())
+    all_known = is_known.groupby(calls["point_id"]).all()
+    own = is_good & rows.index.isin(all_known.index[all_known]) & _positive(rows["median_ms"])
+    unknown = int((is_good & ~own & rows.index.isin(all_known.index)).sum())
 
     foreign = reliability.flagged(rows, {FOREIGN}) & ~reliability.flagged(rows, {IMPOSSIBLE})
     of_others = calls["point_id"].isin(rows.index[foreign]) & is_known & convolve(calls)
     of_others &= calls["direction"] == "forward"
-    foreign &= rows.index.isin(calls.loc[of_others, "point_id"])
+    foreign &= rows.index.isin(calls.loc[of_others, "point_id"].unique())
 
     if not (own.any() or foreign.any()):
         why = f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
@@ -237,7 +238,9 @@ def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
 
 def convolve(calls: pd.DataFrame) -> pd.Series[bool]:
     """Say which calls are convolutions; a block of the user's may be called `ConvBlock`."""
-    return calls["op"].astype(str).str.fullmatch(_CONVOLUTION)
+    ops = calls["op"].astype("category")
+    names = ops.cat.categories.astype(str)  # a dozen, of a million calls
+    return ops.isin(names[names.str.fullmatch(_CONVOLUTION)])
 
 
 def _is_known(calls: pd.DataFrame) -> pd.Series[bool]:
@@ -283,14 +286,13 @@ def _alone(calls: pd.DataFrame) -> pd.Series[str]:
 
 def ways(points: pd.DataFrame) -> list[str]:
     """Return how the layers of points were timed: "" in their passes, else of `ALONE`."""
-    settings = points["setting"]
-    alone = [way for way in ALONE if settings.str.endswith(way).any()]
-    return alone if alone and settings.str.endswith(ALONE).all() else ["", *alone]
+    of_points = {*points["setting"].str.extract(f"({_ANY_ALONE})$", expand=False).fillna("")}
+    return [way for way in ("", *ALONE) if way in of_points] or [""]
 
 
 def of_passes(settings: pd.Series[str]) -> pd.Series[str]:
     """Return settings without how layers were timed."""
-    return settings.str.replace(f"(?:{'|'.join(ALONE)})$", "", regex=True)
+    return settings.str.replace(f"({_ANY_ALONE})$", "", regex=True)
 
 
 def with_times(calls: pd.DataFrame) -> pd.DataFrame:
