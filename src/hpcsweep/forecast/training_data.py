@@ -159,7 +159,7 @@ def _read(sweep_dir: SweepDir) -> Measured:
     if unknown:
         left_out = f"{count(unknown, 'point')} left out: no time or shape of a layer"
         notes.append(f"{sweep_dir.name}: {left_out}")
-    controls = rows[is_good].reindex(columns=[*CONTROLS, "device_name"])
+    controls = rows.loc[is_good].reindex(columns=[*CONTROLS, "device_name"])
     alone = _alone(calls).reindex(rows.index, fill_value="").mask(foreign, "")
     points = rows.reindex(columns=[*POINT, "device_name", "energy_j", "own_files"])
     points = points.astype({"energy_j": float}).assign(
@@ -303,14 +303,11 @@ def with_times(calls: pd.DataFrame) -> pd.DataFrame:
 def _calls(sweep_dir: SweepDir) -> pd.DataFrame:
     """Return the columns of layer rows that are needed, and no more: there may be a million."""
     path = sweep_dir.layers
-    if not path.exists():
-        raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep_dir.name}` first")
     try:
         table = pd.read_csv(path, usecols=_CELLS.__contains__, dtype=_CELLS)
     except (ValueError, TypeError, OSError) as error:  # pandas' parser errors are ValueErrors
-        merged.read_table(path, sweep_dir.name)  # says where
-        raise UsageError(
-            f"{path}: {error}; run `hpcsweep collect {sweep_dir.name}` again"
-        ) from None
+        merged.read_table(path, sweep_dir.name)  # says where, and what to do
+        again = f"run `hpcsweep collect {sweep_dir.name}` again"
+        raise UsageError(f"{path}: {error}; {again}") from None
     table = table.reindex(columns=[*_CELLS]).rename(columns={"median_ms": "ms"})
     return table[table["layer_timer"] != "plans"]  # tried beside what the point ran
