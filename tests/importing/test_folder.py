@@ -319,7 +319,7 @@ def test_an_imported_submission_gives_way_to_a_copy_that_has_all_its_rows(sites)
     importer.bring(here.path.parent, there.path)
     assert (here.shards_dir / name).read_bytes() == cut
     grown_to(there, name, whole)
-    assert importer.bring(here.path.parent, there.path).notes[0].startswith("4 files copied")
+    assert importer.bring(here.path.parent, there.path).notes[0].startswith("1 file copied")
     assert collecting.collect(here).points == 16
     after = contents(here)
     for shorter in (cut, b"", whole[:9]):

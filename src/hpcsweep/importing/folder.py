@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
@@ -84,7 +84,7 @@ def _copy(root: Path, path: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple
     for names in _of_sweep(root):
         _take(root, names, ready.path.joinpath(*names))
     _refuse_another_sweep(path, ready.sweep_file, sweep_dir)
-    source, notes = _copy_submissions(root, sweep_dir, ready)
+    source, copied, notes = _copy_submissions(root, sweep_dir, ready)
     made = ready.submissions()
     if not made and not sweep_dir.submissions():
         raise ResultsError(f"{path}: no submission in it")
@@ -95,23 +95,24 @@ def _copy(root: Path, path: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple
         kept = sweep_dir.own_files / digest
         if not kept.exists():
             arrival.move(ready.own_files / digest, kept)
-    number = 0
     for one in made:
-        number += sum(1 for _ in _files(ready.path, one.id))
         arrival.arrive(one, sweep_dir)
-    return source, (f"{count(number, 'file')} copied from {path}", *notes)
+    return source, (f"{count(copied, 'file')} copied from {path}", *notes)
 
 
-def _copy_submissions(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, list[str]]:
-    """Copy aside what is not here; return the source, and what a person should know.
+def _copy_submissions(
+    root: Path, sweep_dir: SweepDir, ready: SweepDir
+) -> tuple[str, int, list[str]]:
+    """Copy aside what is not here; return the source, how many files, what a person should know.
 
-    Of several copies here the first is renewed; where one was measured here, nothing of that is
-    missing there, or it is another submission.
+    What was measured here is left as it is: rows of it that are there alone, as after a backup was
+    restored, come as another submission, and then that one is renewed.
     """
     here = {its.id: its for its in sweep_dir.manifests()}
     known = [*here.values()]
     taken = {*sweep_dir.ages()}
     source = root.name
+    copied = 0
     notes = []
     for record in _records(root):
         theirs = SweepDir(root).submission(record.id)
@@ -132,28 +133,42 @@ def _copy_submissions(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple
             taken.add(name)
             known.append(brought)
         mine = sweep_dir.submission(brought.id)
-        if brought == before and _sums(theirs) == _sums(mine):
+        ours = _sums(mine)
+        sums = _sums(theirs) if before else {}
+        if brought == before and sums == ours:
             continue
         made = ready.submission(brought.id)
-        _copy_aside(theirs, made, brought)
-        lost = _lost(mine, made)
+        equal = {name for name, checksum in ours.items() if sums.get(name) == checksum}
+        copied += _copy_aside(theirs, made, mine, equal)
+        made.write_manifest(brought)
+        lost = _lost(mine, made, ours.keys() - equal)
         if lost:
             raise ResultsError(
                 f"{theirs.path}: lacks {lost}, which is here, so nothing was imported. If it is "
                 "damaged or was not copied whole, copy it once more; else --as imports it under "
                 "another name (`compare` takes both)"
             )
-    return source, notes
+    return source, copied, notes
 
 
-def _copy_aside(theirs: SubmissionDir, made: SubmissionDir, record: Manifest) -> None:
-    """Copy the files of a submission, which has this record here."""
+def _copy_aside(
+    theirs: SubmissionDir, made: SubmissionDir, mine: SubmissionDir, equal: set[str]
+) -> int:
+    """Copy the files of a submission, link those that are equal here; return how many it copied."""
     root = theirs.sweep_dir.path
+    copied = 0
     for folder in (made.shards, made.path):
         folder.mkdir(parents=True)
     for names in _files(root, theirs.id):
-        _take(root, names, made.sweep_dir.path / names[0] / made.id / names[-1])
-    made.write_manifest(record)
+        place = Path(names[0], made.id, names[-1])
+        to = made.sweep_dir.path / place
+        if names[-1] in equal:
+            with suppress(OSError):  # some file systems have no links
+                os.link(mine.sweep_dir.path / place, to)
+                continue
+        _take(root, names, to)
+        copied += 1
+    return copied
 
 
 def _records(root: Path) -> list[Manifest]:
@@ -216,13 +231,13 @@ def _round(known: Collection[Manifest], record: Manifest) -> int:
     return max((one.round for one in known if one.created_at <= record.created_at), default=0)
 
 
-def _lost(mine: SubmissionDir, other: SubmissionDir) -> str:
+def _lost(mine: SubmissionDir, other: SubmissionDir, changed: set[str]) -> str:
     """Return what is good of a submission, and another copy lacks; empty for nothing."""
     row = _lost_row(mine, other)
     if row:
         return row
-    for name in _listed(mine.sweep_dir.path, "shards", mine.id):
-        if name.endswith(_OF_ROWS):
+    for name in sorted(changed):
+        if name.endswith(_OF_ROWS) or name == _CHUNKS:
             continue
         theirs = other.shards / name
         size = theirs.stat().st_size if theirs.exists() else 0
