@@ -126,8 +126,8 @@ def with_bases(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
         timed = table.assign(setting=table["setting"] + way)
         tried.append(timed.assign(basis=_bases(timed, measured)))
     every = pd.concat(tried)
-    ranks = every["basis"].map([*Basis].index).to_numpy()
-    every = every.iloc[np.argsort(ranks, kind="stable")]  # of equals the first way
+    every["rank"] = every["basis"].map([*Basis].index)
+    every = every.sort_values("rank", kind="stable").drop(columns="rank")  # the first of equals
     return every[~every.index.duplicated()].loc[table.index]
 
 

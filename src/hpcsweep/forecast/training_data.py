@@ -72,7 +72,7 @@ class Measured:
     def controls_of(self, gpus: Collection[str]) -> list[float]:
         """Return the times of the control on some GPUs, the oldest first."""
         rows = self.controls[self.controls["gpu"].isin(gpus)].sort_values("started_at")
-        return list(map(float, rows["control_ms"]))
+        return rows["control_ms"].tolist()
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -149,16 +149,16 @@ def _read(sweep_dir: SweepDir) -> Measured:
     of_others &= calls["direction"] == "forward"
     foreign &= rows.index.isin(calls.loc[of_others, "point_id"].unique())
 
-    if not (own.any() or foreign.any()):
-        why = f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
-        raise UsageError(
-            f"{sweep_dir.overall}: no inference point with layer rows and times without doubt; a "
-            f"prediction learns from layers (measure: {{layers: true}}){why if unknown else ''}"
-        )
     notes = data.of_earlier_files()
     if unknown:
-        left_out = f"{count(unknown, 'point')} left out: no time or shape of a layer"
-        notes.append(f"{sweep_dir.name}: {left_out}")
+        without = f"{count(unknown, 'point')} with a layer whose time or shape is not known"
+        notes.append(f"{sweep_dir.name}: left out: {without}")
+    if not (own.any() or foreign.any()):
+        why = (
+            f"{sweep_dir.overall}: no inference point with layer rows and times without doubt; a "
+            "prediction learns from layers (measure: {layers: true})"
+        )
+        raise UsageError("; ".join([why, *notes]))
     controls = rows.loc[is_good].reindex(columns=[*CONTROLS, "device_name"])
     alone = _alone(calls).reindex(rows.index, fill_value="").mask(foreign, "")
     points = rows.reindex(columns=[*POINT, "device_name", "energy_j", "own_files"])
@@ -181,9 +181,9 @@ def _read(sweep_dir: SweepDir) -> Measured:
 def _together(parts: Sequence[Measured]) -> Measured:
     """Return what several sweeps teach, the same in any order; equal points count once."""
     parts = sorted(parts, key=lambda part: part.sources)
-    points, controls = dataset.products_apart(
-        pd.concat([part.points for part in parts]), pd.concat([part.controls for part in parts])
-    )
+    points = pd.concat([part.points for part in parts])
+    controls = pd.concat([part.controls for part in parts])
+    points, controls = dataset.products_apart(points, controls)
     calls = pd.concat([part.layers for part in parts], ignore_index=True)
     notes = [note for part in parts for note in part.notes] + _mixed(points)
     again = points.index.duplicated()
