@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -27,20 +27,17 @@ def of_points(points: Sequence[Point], table: pd.DataFrame, measured: Measured) 
 
     `UsageError` where a network does not take the image, or is not to be had.
     """
+    by_id = {point.point_id: point for point in points}
     rows = measured.points.reset_index().drop_duplicates(_SHAPED_BY)
     with_shapes = rows.set_index(_SHAPED_BY)["point_id"].to_dict()
     measured_calls = measured.calls.groupby("point_id", observed=True)
-    found: dict[tuple[Any, ...], pd.DataFrame] = {}
     parts = []
-    shapes = table[_SHAPED_BY].itertuples(index=False, name=None)
-    for point, shape in zip(points, shapes, strict=True):
-        if shape not in found and shape in with_shapes:
-            found[shape] = measured_calls.get_group(with_shapes[shape])[_CELLS]
-        elif shape not in found:
-            found[shape] = _by_shape_pass(point)
-        parts.append(found[shape].assign(point_id=point.point_id))
-    calls = pd.concat(parts, ignore_index=True)
-    return calls.join(table.drop(columns="batch_size"), on="point_id")
+    for point_id, *cells in table[_SHAPED_BY].drop_duplicates().itertuples(name=None):
+        like = with_shapes.get(tuple(cells))
+        calls = measured_calls.get_group(like) if like else _by_shape_pass(by_id[point_id])
+        shape = dict(zip(_SHAPED_BY, cells, strict=True))
+        parts.append(calls.reindex(columns=_CELLS).assign(**shape))
+    return table.reset_index().merge(pd.concat(parts), on=_SHAPED_BY)
 
 
 def _by_shape_pass(point: Point) -> pd.DataFrame:
@@ -66,7 +63,6 @@ def _by_shape_pass(point: Point) -> pd.DataFrame:
         ) from error
     rows = []
     for call_index, call in enumerate(found.calls):
-        cells = work.call_cells(call).filled()
         place = {"call_index": call_index, "direction": "forward"}
-        rows.append(cells | place | {"batch_size": axes["batch_size"]})
-    return pd.DataFrame(rows).reindex(columns=_CELLS)
+        rows.append(work.call_cells(call).filled() | place)
+    return pd.DataFrame(rows)
