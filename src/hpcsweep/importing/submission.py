@@ -51,17 +51,19 @@ class ImportedRows:
 
     def commit_calls(self, source: str, axes: Row, about: Row, calls: Iterable[Row]) -> None:
         """Write convolutions that another program measured; impossible ones as another point."""
-        parts: dict[bool, list[Row]] = {False: [], True: []}
+        possible: list[Row] = []
+        impossible: list[Row] = []
         for call in calls:
             cells = {**axes, **about, **call}
-            parts[limits.is_impossible(cells)].append(call)
+            (impossible if limits.is_impossible(cells) else possible).append(call)
             self.reached = max(self.reached, limits.reached(cells))
-        self.impossible += len(parts[True])
-        for impossible, rows in parts.items():
-            flags = f"{FOREIGN};{limits.IMPOSSIBLE}" if impossible else FOREIGN
-            if rows:
-                part = limits.IMPOSSIBLE if impossible else ""
-                self.commit(point(source, axes, part), about, rows, flags, valid=False)
+        self.impossible += len(impossible)
+        if possible:
+            self.commit(point(source, axes), about, possible, FOREIGN, valid=False)
+        if impossible:
+            flags = f"{FOREIGN};{limits.IMPOSSIBLE}"
+            other = point(source, axes, limits.IMPOSSIBLE)
+            self.commit(other, about, impossible, flags, valid=False)
 
     def notes(self) -> list[str]:
         """Return a line on times that cannot be, or that are all so long that they hardly can."""
@@ -160,8 +162,9 @@ def _refuse_another(sweep_dir: SweepDir, new: Manifest, points: Sequence[Point])
             continue
         if record.source_sha256 in {"", new.source_sha256}:
             continue
-        theirs = {name for _, names in chunk_file.read_ids(submission.chunks) for name in names}
-        mixed = len(theirs & ids)
+        mixed = 0
+        for _, names in chunk_file.read_ids(submission.chunks):
+            mixed += len(ids.intersection(names))
         if mixed:
             elsewhere = record.source_path or "on another machine"
             raise UsageError(

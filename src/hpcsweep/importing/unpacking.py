@@ -20,7 +20,7 @@ from hpcsweep.errors import ResultsError
 _RATIO: Final = 100
 _SPARE: Final = 64 << 20  # bytes that any file may have: the least of them may be of one letter
 _NAMES: Final = (".gz", ".bz2")
-_GZIP: Final = b"\x1f\x8b"
+_GZIP: Final = b"\x1f\x8b"  # how such a file begins (RFC 1952)
 _BZIP2: Final = b"BZh"
 
 
