@@ -307,6 +307,15 @@ def test_rows_that_a_copy_of_oneself_has_beyond_are_a_submission_of_their_own(tm
     assert found.notes == (f"0 files copied from {copy.path}",)
     assert collecting.collect(mine).points == 8
     assert collecting.tables_of(mine)[1] == []
+    for _ in range(2):  # a third site has both, each once
+        found = importer.bring(tmp_path / "third", mine.path)
+        assert [one.id for one in found.sweep_dir.submissions()] == ["s1", "s1.2"]
+        assert rows_of(found.sweep_dir) == rows_of(mine)
+    assert found.notes == (f"0 files copied from {mine.path}",)
+    changed_in_place(mine.shards_of("s1")[0].overall)
+    importer.bring(tmp_path, copy.path, "copy")
+    assert collecting.collect(mine).points == 8  # the damaged row is in the other one
+    assert [one.id for one in mine.submissions()] == ["s1", "s1.2"]
 
 
 def test_an_imported_submission_gives_way_to_a_copy_that_has_all_its_rows(sites):
