@@ -61,6 +61,8 @@ def _by_shape_pass(point: Point) -> pd.DataFrame:
             f"{axes['model']} at {size} cannot be predicted, since it does not run here: "
             f"{type(error).__name__}: {first_line(error)}; exclude it from the sweep"
         ) from error
+    if found.late:
+        trials.network.cache_clear()  # the layers made now may fit images of this size only
     rows = []
     for call_index, call in enumerate(found.calls):
         place = {"call_index": call_index, "direction": "forward"}
