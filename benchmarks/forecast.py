@@ -32,14 +32,15 @@ from benchmarks import replay
 from hpcsweep.conv.shape import NCHW
 from hpcsweep.forecast import (
     check,
+    devices,
     intervals,
     layer_law,
-    learner,
     model,
+    other_gpus,
     physics,
-    terms,
     training_data,
 )  # fmt: skip
+from hpcsweep.forecast.layer_law import Law
 from hpcsweep.forecast.next_round import Why
 from hpcsweep.importing import finddb, importer
 from hpcsweep.importing import table as tabled
@@ -153,7 +154,7 @@ def split(rows: pd.DataFrame, share: float, seed: int) -> NDArray[np.bool_]:
 def judged(task: str, train: pd.DataFrame, test: pd.DataFrame, own: str) -> tuple[Row, Floats]:
     """Return the row of one split (errors, what an interval from other parts holds), and times."""
     began = time.monotonic()
-    said = layer_law.fit(train).times(test)
+    said = Law(train).times(test)
     seconds = time.monotonic() - began
     factor = of_held_out(train, own)
     points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
@@ -175,7 +176,7 @@ def of_held_out(train: pd.DataFrame, own: str) -> float:
     parts = 2 if few.sum() < 1_000 else 1
     for seed in range(parts):
         out = few & split(train, 0.25, seed)
-        said = layer_law.fit(train[~out]).times(train[out])
+        said = Law(train[~out]).times(train[out])
         found.append(train[out].assign(said=said))
     rows = pd.concat(found)
     wrong = np.abs(np.log(rows["ms"] / rows["said"]).to_numpy(float))
@@ -190,7 +191,7 @@ def of_left_gpus(train: pd.DataFrame, seed: int) -> float:
     for number, gpu in enumerate(sorted(set(train["gpu"]))):
         out = train["gpu"].eq(gpu).to_numpy()
         asked = train[out].sample(min(ASKED_SHAPES, out.sum()), random_state=seed)
-        said.append(layer_law.fit(train[~out]).times(asked))
+        said.append(Law(train[~out]).times(asked))
         true.append(asked["ms"].to_numpy(float))
         parts.append(np.full(len(asked), number))
     return intervals.factor(*map(np.concatenate, (true, said, parts)))
@@ -229,7 +230,7 @@ def new_gpu(folder: Path, seed: int) -> Iterator[Row]:
         yield row
         loss = slowdown(test.assign(said=said))
         yield (f"{name}, its algorithm chosen", "mean slowdown", "", "", f"{loss:.1f} %")
-        said = layer_law.fit(rows[~mine]).times(test)
+        said = Law(rows[~mine]).times(test)
         true = test["ms"].to_numpy(float)
         factor = of_left_gpus(rows[~mine], seed)
         holds = (
@@ -280,7 +281,7 @@ def left_gpus(rows: pd.DataFrame, name: str) -> Iterator[Row]:
         out = rows["gpu"].eq(gpu).to_numpy()
         seen, asked = (training_data.Measured(points, rows[some]) for some in (~out, out))
         true = rows["ms"][out].to_numpy(float)
-        said = layer_law.fit(rows[~out]).times(rows[out])
+        said = Law(rows[~out]).times(rows[out])
         others = [errors(true, baseline(rival, seen, asked)[0]) for rival in BASELINES]
         holds = 100 * intervals.held(true, said, intervals.UNKNOWN).mean()
         what = (f"{name}, {gpu} left out", "layers", f"{(~out).sum()}", f"{out.sum()}")
@@ -412,30 +413,15 @@ def _zeros(_self: object, rows: pd.DataFrame) -> Floats:
     return np.zeros(len(rows))
 
 
-def _nothing(_self: object, _gpu: str) -> tuple[float, Callable[[pd.DataFrame], float]]:
-    return 0.0, lambda _calls: 0.0
-
-
-_matrix = terms.matrix
-
-
-def _plain(calls: pd.DataFrame) -> Floats:
-    rows = _matrix(calls)
-    rows[:, terms.PLAIN :] = 0.0
-    return rows
-
-
 off = mock.patch.object
 # the parts of the model that can be switched off
 SWITCHES: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
     "nothing": contextlib.nullcontext,
     "all but physics": partial(off, layer_law, "_FEWEST", np.inf),
-    "processes": partial(off, layer_law, "_FEW", 0),
-    "relatives of few rows": partial(off, layer_law, "_RICH", np.inf),
-    "relatives of an unknown GPU": partial(off, learner.Relatives, "on", _nothing),
-    "physics of an unknown GPU": partial(off, learner, "_OF_PHYSICS", 0.0),
-    "terms of algorithms": partial(off, terms, "matrix", _plain),
-    "kinds of filters": partial(off, physics, "LEVELS", (physics.KIND, *physics.LEVELS[1:])),
+    "processes": partial(off, layer_law, "_MANY", 0),
+    "other GPUs, of few rows": partial(off, layer_law, "_RICH", np.inf),
+    "physics, of no row": partial(off, other_gpus, "_OF_PHYSICS", 0.0),
+    "what shows of rates": partial(off, devices, "_COMMON", np.inf),
     "own costs between layers": partial(off, model, "_OWN_NETWORKS", np.inf),
     "own sizes": partial(off, model.Forecast, "_errors_nearby", _zeros),
 }

@@ -19,7 +19,6 @@ from hpcsweep import files
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut
-from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import OTHERS, POINT, WORK, Measured, convolve
 from hpcsweep.text import aligned, count, in_sheet
@@ -43,19 +42,17 @@ def leave_out(
     measured: Measured,
     kind: str,
     *,
-    like: Forecast | None = None,
     values: Sequence[str] = (),
 ) -> LeftOut | None:
     """Return what a model says of each part, having seen the others; None if there is one part.
 
-    `like` is what all parts teach, if somebody knows; it spares each fit some choices. With
-    `values`, these of the column are left out together. What others measured is a part only where
-    GPUs are left out, or where there is nothing else.
+    With `values`, these of the column are left out together. What others measured is a part only
+    where GPUs are left out, or where there is nothing else.
     """
     points = []
     calls = []
     for name, train, test in folds(measured, kind, values):
-        learnt = model.fit(train, like)
+        learnt = model.fit(train)
         said = learnt.times(test.every_call)
         totals = learnt.totals(test.points, said)
         of_points, of_calls = intervals.with_distance(test.points, said, train.every_call)

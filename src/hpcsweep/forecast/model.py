@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from hpcsweep.forecast import layer_law, physics, terms
+from hpcsweep.forecast import physics, terms
 from hpcsweep.forecast.layer_law import Law
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import Measured, convolve
@@ -23,7 +23,6 @@ from hpcsweep.forecast.training_data import Measured, convolve
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1  # the weight of no correction
 _OWN_NETWORKS: Final = 3  # of a GPU: with fewer, costs are in proportion as on others
-_TURNS: Final = 5  # of common costs, and of how much slower each machine is
 _SLOWER: Final = 10.0  # at most
 _SMALL: Final = 1e-9
 _WORK_KEY: Final = [
@@ -79,15 +78,12 @@ class Forecast:
         return nearby
 
 
-def fit(measured: Measured, like: Forecast | None = None) -> Forecast:
-    """Return what measured points teach.
-
-    What is costly to learn may be that of another fit, of these points and others.
-    """
+def fit(measured: Measured) -> Forecast:
+    """Return what measured points teach."""
     calls = measured.calls
     every = measured.every_call.reset_index(drop=True)
     distinct = physics.distinct(physics.prepared(every))
-    law = layer_law.fit(distinct, like.law if like else None)
+    law = Law(distinct)
     points = measured.points
     plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})
     guess = plain.totals(points, plain.times(calls))
@@ -123,8 +119,8 @@ def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
 def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object, ...], Floats]:
     """Return what is outside the layers on each GPU: per pass, call, megabyte and input pixel.
 
-    A pass that begins on the host copies its input first. A GPU with few networks has the costs of
-    all, as much slower or faster as its own networks show.
+    A pass that begins on the host copies its input first. A GPU with few networks has the usual
+    costs, as much higher or lower as its own networks show.
     """
     total = points["total_ms"].to_numpy(float)
     work = _work(points, calls)
@@ -132,21 +128,18 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     if points.empty:  # what others measured has no networks
         return {(): np.zeros(work.shape[1])}
     machines = terms.groups(points, _MACHINE)
-    slower = np.ones(len(points))
-    for _ in range(_TURNS):
-        pooled = _costs(work, total, rest / slower)
-        said = work @ pooled / total
-        for some in machines.values():
-            factor = rest[some] @ said[some] / max(said[some] @ said[some], _SMALL)
-            slower[some] = np.clip(factor, 1 / _SLOWER, _SLOWER)
-        slower /= np.exp(np.log(slower).mean())
-    found: dict[tuple[object, ...], Floats] = {(): pooled}
+    found = {
+        gpu: _costs(work[some], total[some], rest[some])
+        for gpu, some in machines.items()
+        if points["model"].iloc[some].nunique() >= _OWN_NETWORKS
+    }
+    usual = np.mean([*found.values()], axis=0) if found else _costs(work, total, rest)
     for gpu, some in machines.items():
-        own = (points["model"].iloc[some].nunique() - 1) / (_OWN_NETWORKS - 1)
-        share = min(own, 1.0)  # one network says of itself alone
-        costs = _costs(work[some], total[some], rest[some])
-        found[gpu] = share * costs + (1 - share) * slower[some[0]] * pooled
-    return found
+        if gpu not in found:
+            said = work[some] @ usual / total[some]
+            slower = rest[some] @ said / max(said @ said, _SMALL)
+            found[gpu] = usual * np.clip(slower, 1 / _SLOWER, _SLOWER)
+    return {(): usual, **found}
 
 
 def _costs(work: Floats, total: Floats, rest: Floats) -> Floats:
@@ -159,12 +152,12 @@ def _sums(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
 
 
 def _work(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
-    amounts = pd.DataFrame(
-        {"calls": 1.0, "out": terms.Amounts(calls).out_bytes * 1e-6}, index=calls["point_id"]
-    )
-    sums = amounts.groupby(level=0).sum().reindex(points.index).fillna(0.0)
+    """Return the pass, calls, megabytes out and megapixels in of points, a row for each."""
+    moved = terms.amounts(calls)["out_bytes"] * 1e-6
+    by_point = moved.groupby(calls["point_id"], observed=True).agg(["size", "sum"])
+    sums = by_point.reindex(points.index).fillna(0.0)
     pixels = points["batch_size"].to_numpy(float) * points["input_size"].to_numpy(float) ** 2
-    return np.column_stack([np.ones(len(sums)), sums.to_numpy(float), pixels * 1e-6])
+    return np.column_stack([np.ones(len(sums)), sums, pixels * 1e-6])
 
 
 def _log(points: pd.DataFrame, name: str) -> Floats:

@@ -1,8 +1,8 @@
-"""Times of layer calls as sums of non-negative terms, fitted per kind of call.
+"""What physics knows of a layer call: its time is a sum of costs that cannot be negative.
 
-A fit is of calls of one operator, algorithm and device. Where there are too few of them, a wider
-kind serves: any shape of filter, any setting, any algorithm, any operator, and at last any GPU,
-with work in units of the peaks of each.
+A call costs something, each byte in, out and of weights does, and each operation. A fit is of calls
+of one operator, algorithm and device. Where there are too few of them a wider kind serves: any
+setting, any algorithm, any operator, and at last any GPU, in units of its rates.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scipy.optimize import nnls
 
 from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
+from hpcsweep.forecast.devices import Devices
 from hpcsweep.forecast.terms import Floats, Integers
 
 if TYPE_CHECKING:
@@ -24,17 +25,16 @@ if TYPE_CHECKING:
 KIND: Final = ("gpu", "setting", "dtype", "direction", "op", "ran")
 # Kinds of calls, narrow to wide: the columns whose values they share.
 LEVELS: Final = (
-    (*KIND, "filter"),
     KIND,
     ("gpu", "direction", "op", "ran"),
     ("gpu", "direction", "op"),
     ("gpu", "direction", "multiplies"),
-    ("in_table", "direction", "multiplies"),
-    ("direction", "multiplies"),  # a GPU that no table has counts as a standard one
+    ("direction", "multiplies"),
 )
-_ANY_GPU: Final = len(LEVELS) - 2
-_FEWEST: Final = 12  # distinct convolutions of a kind
-_FEWEST_PLAIN: Final = 3  # distinct calls of another operator
+_ANY_GPU: Final = len(LEVELS) - 1
+_OF_A_GPU: Final = _ANY_GPU - 1  # from here on any number of calls will do
+_FEWEST: Final = 12  # distinct convolutions of a kind: two for each cost, and two
+_FEWEST_OTHERS: Final = 3  # distinct calls of another operator, whose time is that of its bytes
 _WINOGRAD_SAVES: Final = 4.0  # the most multiplications that F(2), 5x5, saves is 2.8
 _UNNAMED: Final = ("-", "auto", "unknown")
 _FLOOR: Final = 1e-6  # ms, so that logarithms exist
@@ -42,89 +42,105 @@ _FLOOR: Final = 1e-6  # ms, so that logarithms exist
 
 @dataclass(frozen=True)
 class Physics:
-    """The cost of a unit of each term, by kind of call."""
+    """The cost of a unit of each amount, by kind of call."""
 
     costs: Mapping[tuple[object, ...], Floats]
-    number: int | None = None  # of the terms that count; None for all
+    devices: Devices
 
     def times(self, calls: pd.DataFrame) -> Floats:
         """Return milliseconds of calls, each by the narrowest fit that there is."""
         ms = np.full(len(calls), np.nan)
-        amounts = terms.matrix(calls)[:, : self.number]
-        for number, names in enumerate(LEVELS):
-            for key, places in terms.groups(calls, names).items():
-                cost = self.costs.get((number, *key))
-                if cost is not None:
-                    todo = places[np.isnan(ms[places])]
-                    ms[todo] = _scaled(amounts, calls, todo, number) @ cost
-        floor = roofline(calls)
-        return np.maximum(np.where(np.isnan(ms), floor, ms), np.maximum(floor, _FLOOR))
+        amounts = _costly(calls)
+        for level, names in enumerate(LEVELS):
+            todo = np.flatnonzero(np.isnan(ms))
+            if not len(todo):
+                break
+            rest = calls.iloc[todo]
+            for key, found in terms.groups(rest, names).items():
+                costs = self.costs.get((level, *key))
+                if costs is not None:
+                    places = todo[found]
+                    ms[places] = _in_units(amounts, calls, places, level, self.devices) @ costs
+        floor = np.maximum(roofline(calls), _FLOOR)
+        return np.fmax(ms, floor)
+
+    def logs(self, calls: pd.DataFrame) -> Floats:
+        """Return the logarithms of the milliseconds of calls."""
+        return np.asarray(np.log(self.times(calls)))
 
 
-def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
-    """Return the costs that explain the times of distinct calls (`ms`) best, by relative error.
-
-    A `plain` law has bytes and operations alone, and one cost for all filters of an algorithm.
-    """
-    columns = terms.PLAIN if plain else None
-    amounts = terms.matrix(calls)[:, :columns]
-    times = calls["ms"].to_numpy(float)
+def fit(calls: pd.DataFrame, devices: Devices) -> Physics:
+    """Return the costs that explain the times of distinct calls (`ms`) best, by relative error."""
+    amounts = _costly(calls)
+    ms = calls["ms"].to_numpy(float)
+    convolves = calls["kernel_h"].to_numpy(float) > 0
     costs: dict[tuple[object, ...], Floats] = {}
-    for number, names in [*enumerate(LEVELS)][plain:]:
+    for level, names in enumerate(LEVELS):
         for key, places in terms.groups(calls, names).items():
-            fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
-            if len(places) >= fewest or number >= _ANY_GPU - 1:
-                kind = (number, *key)
-                costs[kind] = solve(_scaled(amounts, calls, places, number), times[places])
-    return Physics(costs, columns)
+            fewest = _FEWEST if convolves[places[0]] else _FEWEST_OTHERS
+            if len(places) >= fewest or level >= _OF_A_GPU:
+                some = _in_units(amounts, calls, places, level, devices)
+                kind = (level, *key)
+                costs[kind] = _solve(some, ms[places])
+    return Physics(costs, devices)
 
 
-def _scaled(amounts: Floats, calls: pd.DataFrame, places: Integers, level: int) -> Floats:
-    """Return the amounts of some calls, for a fit of all GPUs in units of the peaks of each."""
+def _costly(calls: pd.DataFrame) -> Floats:
+    """Return the call, its megabytes in, out and of weights, and its gigaflops: a row for each."""
+    work = terms.amounts(calls)
+    moved = work[["in_bytes", "out_bytes", "weight_bytes"]] * 1e-6
+    return np.column_stack([np.ones(len(calls)), moved, work["flops"] * 1e-9])
+
+
+def _in_units(
+    amounts: Floats, calls: pd.DataFrame, places: Integers, level: int, devices: Devices
+) -> Floats:
+    """Return the amounts of some calls; for all GPUs as the time that they take at each's rates."""
     if level < _ANY_GPU:
         return amounts[places]
-    return amounts[places] * terms.of_peaks(calls.iloc[places])[:, : amounts.shape[1]]
+    flop, byte = devices.slower(calls.iloc[places]).T
+    return amounts[places] * np.column_stack([np.ones_like(byte), byte, byte, byte, flop])
 
 
-def solve(amounts: Floats, times: Floats) -> Floats:
+def _solve(amounts: Floats, ms: Floats) -> Floats:
     """Return the non-negative costs that minimise the squares of relative errors.
 
     Such costs are too low where times scatter, so they are scaled until as many times lie above.
     """
-    relative = amounts / times[:, None]
+    relative = amounts / ms[:, None]
     size = np.linalg.norm(relative, axis=0)
     size[size == 0] = 1.0
-    costs = nnls(relative / size, np.ones_like(times))[0] / size
-    return np.asarray(costs * np.median(times / np.maximum(amounts @ costs, _FLOOR)))
+    # a triangle has the same solution as the many rows that it stands for
+    orthogonal, triangle = np.linalg.qr(relative / size)
+    costs = nnls(triangle, orthogonal.sum(axis=0))[0] / size
+    return np.asarray(costs * np.median(ms / np.maximum(amounts @ costs, _FLOOR)))
 
 
 def roofline(calls: pd.DataFrame) -> Floats:
-    """Return the milliseconds below which no call can be; 0 where the device is in no table.
+    """Return the milliseconds below which no call can be; 0 where the device has no sheet.
 
     Transforms need fewer operations than the definition, and operands may be in the cache.
     """
     floor = np.zeros(len(calls))
-    flops = calls["flops"].fillna(0).to_numpy()
-    moved = calls["bytes_min"].fillna(0).to_numpy()
+    flops = calls["flops"].fillna(0.0).to_numpy(float)
+    moved = calls["bytes_min"].fillna(0.0).to_numpy(float)
     ran = calls["ran"].astype(str)
     saves = ran.str.startswith("winograd") | ran.isin(_UNNAMED)  # a library may have taken it
     fewer = np.where(saves, _WINOGRAD_SAVES, 1.0)
-    fewer = np.where(ran.str.startswith("fft"), np.inf, fewer)
+    fewer[ran.str.startswith("fft")] = np.inf
     for (name, dtype), places in terms.groups(calls, ("gpu", "dtype")).items():
         gpu = gpus.sheet(str(name))
         if gpu is None:
             continue
-        peak = 1e9 * (gpu.peak(str(dtype), tf32=True) or np.inf)
+        peak = gpu.peak(str(dtype), tf32=True) or np.inf
+        works = flops[places] / fewer[places] / (1e9 * peak)
         beyond = np.maximum(moved[places] - 1e6 * gpu.l2_mb, 0.0)
-        floor[places] = np.maximum(
-            flops[places] / fewer[places] / peak, beyond / (1e6 * gpu.bandwidth_gbs)
-        )
+        floor[places] = np.maximum(works, beyond / (1e6 * gpu.bandwidth_gbs))
     return floor
 
 
 def prepared(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return calls with the columns that name their kind."""
-    multiplies = calls["flops"].fillna(0) > 0
+    """Return calls with the columns that name their kind, `ran` and `multiplies` among them."""
     if "ran" in calls:
         ran = calls["ran"]
     else:  # what ran; where a table does not say, what was asked of a convolution
@@ -135,23 +151,11 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
         op=calls["op"].astype(str),
         direction=calls["direction"].astype(str),
         ran=ran.astype(object).where(ran.notna(), "-").astype(str),
-        filter=_filters(calls),
-        multiplies=multiplies,
-        in_table=calls["gpu"].astype(str).map(gpus.sheet).notna(),
+        multiplies=calls["flops"].fillna(0) > 0,
     )
 
 
 def distinct(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return each distinct call once, with its median time and the number of its rows."""
+    """Return each distinct call once, with its median time."""
     groups = calls.groupby([*KIND, "unique_key", "batch_size"], observed=True, sort=False)
-    first = groups.first()
-    return first.assign(ms=groups["ms"].median(), rows=groups.size()).reset_index()
-
-
-def _filters(calls: pd.DataFrame) -> Floats:
-    """Return 0 for other operators, else 1 for 1x1, 2 for larger, 3 per channel, 4 for groups."""
-    grouped = calls["groups"].fillna(1) > 1
-    large = calls["kernel_h"].fillna(1) * calls["kernel_w"].fillna(1) > 1
-    per_channel = grouped & (calls["groups"] == calls["in_channels"])
-    kinds = [calls["kernel_h"].isna(), per_channel, grouped, large]
-    return np.select(kinds, [0, 3, 4, 2], 1)
+    return groups.first().assign(ms=groups["ms"].median()).reset_index()
