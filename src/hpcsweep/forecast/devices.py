@@ -49,8 +49,8 @@ class Devices:
         for key, places in groups(calls, ("gpu", "dtype")).items():
             if gpus.sheet(str(key[0])) is None:
                 some = calls.iloc[places]
-                flops = (some["flops"] / some["ms"]).quantile(_BEST)
-                moved = (some["bytes_min"] / some["ms"]).quantile(_BEST)
+                rates = some[["flops", "bytes_min"]].fillna(0.0).div(some["ms"], axis=0)
+                flops, moved = rates.quantile(_BEST)
                 # no rate is zero: logarithms are taken
                 reached[key] = Rates(max(flops * 1e-9, 1e-3), max(moved * 1e-6, 1e-2))
         devices = cls(reached)

@@ -104,13 +104,8 @@ def trees(features: Features, guess: Guess, calls: pd.DataFrame) -> Guess:
         max_features=0.5, l2_regularization=1.0, early_stopping=False, random_state=0,
     )  # fmt: skip
     with threadpool_limits(limits=1):
-        learner.fit(features.to_split(some), wrong_by(guess, some))
-
-    def corrected(asked: pd.DataFrame) -> Floats:
-        with threadpool_limits(limits=1):
-            return guess(asked) + np.asarray(learner.predict(features.to_split(asked)))
-
-    return corrected
+        learner.fit(features.to_split(some), _wrong_by(guess, some))
+    return _corrected(guess, learner, features.to_split)
 
 
 def process(guess: Guess, places: Guess, calls: pd.DataFrame) -> Guess:
@@ -121,20 +116,25 @@ def process(guess: Guess, places: Guess, calls: pd.DataFrame) -> Guess:
     with threadpool_limits(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # an end of its range is no fault
         chosen = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
-        make_pipeline(StandardScaler(), chosen).fit(places(some), wrong_by(guess, some))
+        make_pipeline(StandardScaler(), chosen).fit(places(some), _wrong_by(guess, some))
         learner = make_pipeline(
             StandardScaler(),
             GaussianProcessRegressor(chosen.kernel_, optimizer=None, normalize_y=True),
         )
-        learner.fit(places(calls), wrong_by(guess, calls))
+        learner.fit(places(calls), _wrong_by(guess, calls))
+    return _corrected(guess, learner, places)
 
-    def corrected(asked: pd.DataFrame) -> Floats:
+
+def _corrected(guess: Guess, learner: Any, columns: Guess) -> Guess:  # noqa: ANN401 - sklearn's
+    """Return a guess with what a learner says of how wrong it is."""
+
+    def said(calls: pd.DataFrame) -> Floats:
         with threadpool_limits(limits=1):
-            return guess(asked) + np.asarray(learner.predict(places(asked)))
+            return guess(calls) + np.asarray(learner.predict(columns(calls)))
 
-    return corrected
+    return said
 
 
-def wrong_by(guess: Guess, calls: pd.DataFrame) -> Floats:
+def _wrong_by(guess: Guess, calls: pd.DataFrame) -> Floats:
     """Return the logarithms of the factors by which calls with a time take longer than a guess."""
     return np.log(calls["ms"].to_numpy(float)) - guess(calls)

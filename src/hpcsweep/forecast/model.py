@@ -8,7 +8,7 @@ other sizes, what the sum was wrong by there is taken off.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -42,7 +42,7 @@ class Forecast:
     fallbacks: Mapping[tuple[object, ...], str]
     law: Law
     between: Mapping[tuple[object, ...], Floats]  # by GPU, and of all
-    networks: Mapping[tuple[object, ...], pd.DataFrame]
+    measured: Measured
 
     def times(self, calls: pd.DataFrame) -> pd.DataFrame:
         """Return calls with their predicted `ms`, what they will run, and whether they multiply."""
@@ -55,26 +55,37 @@ class Forecast:
 
     def totals(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         """Return the times of networks from the predicted times of their calls."""
+        return self._sums(points, calls) * np.exp(self._errors_nearby(points))
+
+    def _sums(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
+        """Return the times of the calls of networks, and of what happens between them."""
         work = _work(points, calls)
-        ms = _sums(points, calls).copy()
+        ms = _of_calls(points, calls)
         for gpu, places in terms.groups(points, _MACHINE).items():
             ms[places] += work[places] @ self.between.get(gpu, self.between[()])
-        return np.asarray(ms * np.exp(self._errors_nearby(points)))
+        return ms
 
     def _errors_nearby(self, points: pd.DataFrame) -> Floats:
         """Return the log error at other sizes of the same network, as far as they are near."""
         nearby = np.zeros(len(points))
-        for key, places in terms.groups(points, _NETWORK).items():
-            seen = self.networks.get(key)
-            if seen is None:
-                continue
-            apart = sum(
-                (_log(points.iloc[places], name)[:, None] - _log(seen, name)[None, :]) ** 2
-                for name in ("input_size", "batch_size")
-            )
+        asked = terms.groups(points, _NETWORK)
+        known = self.measured.points
+        there = {key: some for key, some in terms.groups(known, _NETWORK).items() if key in asked}
+        if not there:
+            return nearby
+        seen = self.measured.of(known.iloc[np.concatenate([*there.values()])])
+        said = self._sums(seen.points, self.times(seen.calls))
+        errors = np.log(seen.points["total_ms"] / said)
+        for key, some in there.items():
+            rows = known.iloc[some]
+            places = asked[key]
+            apart = np.zeros((len(places), len(rows)))
+            for name in ("input_size", "batch_size"):
+                wanted = np.log2(points[name].to_numpy(float)[places])
+                apart += (wanted[:, None] - np.log2(rows[name].to_numpy(float))) ** 2
             weights = np.exp(-apart / _REACH**2)
-            errors = weights @ seen["error"].to_numpy(float)
-            nearby[places] = errors / (weights.sum(axis=1) + _PRIOR)
+            sums = weights @ errors[rows.index].to_numpy(float)
+            nearby[places] = sums / (weights.sum(axis=1) + _PRIOR)
         return nearby
 
 
@@ -82,14 +93,8 @@ def fit(measured: Measured) -> Forecast:
     """Return what measured points teach."""
     calls = measured.calls
     every = measured.every_call.reset_index(drop=True)
-    distinct = physics.distinct(physics.prepared(every))
-    law = Law(distinct)
-    points = measured.points
-    plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})
-    guess = plain.totals(points, plain.times(calls))
-    wrong = points.assign(error=np.log(points["total_ms"].to_numpy(float) / guess))
-    networks = {key: wrong.iloc[places] for key, places in terms.groups(wrong, _NETWORK).items()}
-    return replace(plain, networks=networks)
+    law = Law(physics.distinct(physics.prepared(every)))
+    return Forecast(_fallbacks(calls), law, _fit_between(measured.points, calls), measured)
 
 
 def _fallbacks(calls: pd.DataFrame) -> dict[tuple[object, ...], str]:
@@ -124,7 +129,7 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     """
     total = points["total_ms"].to_numpy(float)
     work = _work(points, calls)
-    rest = (total - _sums(points, calls)) / total
+    rest = (total - _of_calls(points, calls)) / total
     if points.empty:  # what others measured has no networks
         return {(): np.zeros(work.shape[1])}
     machines = terms.groups(points, _MACHINE)
@@ -146,9 +151,10 @@ def _costs(work: Floats, total: Floats, rest: Floats) -> Floats:
     return np.asarray(nnls(work / total[:, None], rest)[0])
 
 
-def _sums(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
-    sums = calls.groupby("point_id")["ms"].sum()
-    return sums.reindex(points.index).fillna(0.0).to_numpy(float)
+def _of_calls(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
+    """Return the times of the calls of each point."""
+    sums = calls["ms"].groupby(calls["point_id"], observed=True).sum()
+    return sums.reindex(points.index).fillna(0.0).to_numpy(float, copy=True)
 
 
 def _work(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
@@ -158,7 +164,3 @@ def _work(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
     sums = by_point.reindex(points.index).fillna(0.0)
     pixels = points["batch_size"].to_numpy(float) * points["input_size"].to_numpy(float) ** 2
     return np.column_stack([np.ones(len(sums)), sums, pixels * 1e-6])
-
-
-def _log(points: pd.DataFrame, name: str) -> Floats:
-    return np.log2(points[name].to_numpy(float))

@@ -71,7 +71,9 @@ def predict(
         points_of = table["basis"] == basis
         if basis is Basis.MEASURED or not points_of.any():
             continue
-        left = check.leave_out(measured, TRIED[basis]) if basis in TRIED else None
+        left = None
+        if basis in TRIED:
+            left = check.leave_out(measured, TRIED[basis], gpus={*table["gpu"][points_of]})
         width = intervals.calibrate(left).shifted(shift)
         widths[basis] = width
         table.loc[points_of, "factor"] = width.of_points(table[points_of])
