@@ -60,19 +60,3 @@ def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path, n
     path.write_bytes(pack(head + ZEROS))
     with pytest.raises(ResultsError, match=f"{name}.* unpacks to more than 67,108,864 bytes"):
         importer.bring(tmp_path / "results", path, columns=columns)
-
-
-def test_a_parquet_file_of_a_billion_equal_cells_is_refused(tmp_path):
-    """It takes no room on the disk."""
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    column = pyarrow.array([1.0] * 1_000_000)
-    names = ("latency", "B", "Cin")
-    table = pyarrow.table(dict.fromkeys(names, column))
-    path = tmp_path / "t.parquet"
-    with parquet.ParquetWriter(path, table.schema) as writer:
-        for _ in range(7):
-            writer.write_table(table)
-    with pytest.raises(ResultsError, match=r"t\.parquet: .*more than 20,000,000 cells"):
-        importer.bring(tmp_path / "results", path, columns="neusight")

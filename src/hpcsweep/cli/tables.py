@@ -96,7 +96,7 @@ def import_(results: Path, /, path: Path, device: str, columns: str, **others: A
     PATH is a results folder or a bundle (*.zip) of hpcsweep, of any version; a table or folder of
     tables of the predecessor (*_overall.csv, *_layers.csv); a find-db of MIOpen, AMD's or your own
     (*.fdb.txt, *.fdb.txt.bz2, *.ufdb.txt); a trace of PyTorch's profiler (*.json, *.json.gz, *.gz);
-    or, with --columns, any table of convolutions (CSV, TSV or Parquet). Every other command then
+    or, with --columns, any table of convolutions (CSV or TSV). Every other command then
     works on them.
 
     \b

@@ -105,7 +105,8 @@ def opened(path: Path) -> Iterator[Table]:
             delimiter, names = max(heads, key=lambda head: len(head[1]))
             yield Table(names, delimiter, text)
         except UnicodeDecodeError as error:
-            raise ResultsError(f"{path}: cannot be read ({error}); save it as UTF-8") from error
+            wrong = f"{path}: cannot be read ({error}); save it as CSV, in UTF-8"
+            raise ResultsError(wrong) from error
         except (csv.Error, OSError) as error:
             raise ResultsError(f"{path}: cannot be read ({error})") from error
 

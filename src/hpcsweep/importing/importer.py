@@ -53,7 +53,7 @@ def _kind(path: Path, device: str, columns: str) -> tuple[str, BringInto]:
     if columns:
         of_table = table.read_columns(columns)
         if not path.is_file():
-            raise UsageError(f"{path}: --columns goes with one table, a CSV or Parquet file")
+            raise UsageError(f"{path}: --columns goes with one table, a CSV file")
         stem = path.name.split(".", 1)[0]
         return stem, partial(table.bring, path, device=device, columns=of_table)
     if bundle_file.is_one(path):

@@ -1,4 +1,4 @@
-"""Imports anybody's table of convolutions: a CSV or Parquet file, and a map of its columns.
+"""Imports anybody's table of convolutions: a CSV file, and a map of its columns.
 
 The map says which column has what, by the names that hpcsweep has for it; some maps are shipped. A
 point holds the convolutions of one device, type, batch size and algorithm. How the times were taken
@@ -16,12 +16,11 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import create_model
 
-from hpcsweep import extras
 from hpcsweep.catalog import ALGORITHMS, AUTO, gpus
 from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.proof.kernels import UNKNOWN, recognise
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.errors import UsageError
 from hpcsweep.importing import delimited, submission
 from hpcsweep.importing.delimited import TAKEN
 from hpcsweep.numerals import ANY, WHOLE
@@ -64,7 +63,6 @@ _DTYPES: Final = {
 _WAYS: Final = ("forward", "backward_data", "backward_weights")
 _DIRECTIONS: Final = (*_WAYS, "backward")
 _NAMED: Final = [name for name in ALGORITHMS if name != AUTO]
-_MOST_CELLS: Final = 20_000_000  # of a Parquet file, in which a billion equal ones take no room
 
 
 class TimeColumn(NamedTuple):
@@ -184,43 +182,24 @@ def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -
         counts[TAKEN if has_time else "without a time"] += 1
 
 
-def _raw(path: Path, columns: Columns, counts: Counter[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a file by their columns; numbers as Python reads them."""
+def _raw(path: Path, columns: Columns, counts: Counter[str]) -> Iterator[Mapping[str, str]]:
+    """Return the rows of a file by their columns; numbers as Python reads them."""
     needed = [*columns.names.values(), *(column.name for column in columns.times)]
-    if path.suffix == ".parquet":
-        yield from _of_parquet(path, needed)
-        return
     numbers = dict.fromkeys(needed, ANY)
     for name, column in columns.names.items():
         numbers[column] = delimited.SIZES if name in _PAIRS else WHOLE
     for name in _TEXTS:
         numbers.pop(columns.names.get(name, ""), None)
     how = "`decimal: ','` or `decimal: '.'` in the map does"
-    yield from delimited.rows(path, numbers, how, counts, needed=needed, told=columns.decimal)
+    return delimited.rows(path, numbers, how, counts, needed=needed, told=columns.decimal)
 
 
-def _of_parquet(path: Path, needed: list[str]) -> Iterator[Mapping[str, Any]]:
-    extras.need("parquet", str(path))
-    from pyarrow import parquet  # noqa: PLC0415 - an extra
-
-    try:
-        about = parquet.read_metadata(path)
-        if about.num_rows * about.num_columns > _MOST_CELLS:
-            text = f"more than {_MOST_CELLS:,} cells; import it in parts"
-            raise ValueError(text)  # noqa: TRY301 - one message for all that is wrong with it
-        table = parquet.read_table(path)
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{path}: cannot be read ({error})") from error
-    delimited.check_columns(path, table.column_names, needed)
-    yield from table.to_pylist()
-
-
-def _cells(row: Mapping[str, Any], columns: Columns) -> dict[str, str]:
+def _cells(row: Mapping[str, str], columns: Columns) -> dict[str, str]:
     """Return the cells of a row by our names, in our words; those that are empty by default."""
     cells = {**_DEFAULTS}
     for name in (*columns.names, *columns.words):
-        value = row.get(columns.names.get(name, ""))
-        own = _translated(name, "" if value is None else str(value), columns.words.get(name, {}))
+        cell = row.get(columns.names.get(name, ""), "")
+        own = _translated(name, cell, columns.words.get(name, {}))
         if own:
             cells[name] = own
     return cells
