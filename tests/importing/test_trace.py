@@ -71,7 +71,7 @@ class Writing:
 
     def write(self, path, head=None, events=None):
         """Write a trace; packed if its name says so."""
-        devices = [{"id": 0, "name": "other"}, {"id": 1, "name": V100}]
+        devices = [{"id": 0, "name": V100}, {"id": 1, "name": V100}]
         whole = {"deviceProperties": devices, **(head or {}), "traceEvents": events or self.events}
         content = json.dumps(whole).encode()
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
@@ -118,7 +118,7 @@ def test_a_kernel_without_a_launch_is_nobodys(tmp_path, writing):
         writing.event("kernel", IMPLICIT, 5000, 9, {"correlation": 99, "External id": number})
     rows, found = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
     assert [row["kernel_ms"] for row in rows] == ["0.007"]
-    assert "left out: 2 events of kernels without a convolution" in found.notes
+    assert any("left out: 2 events of kernels that no convolution" in note for note in found.notes)
 
 
 def test_an_operator_inside_another_of_its_name_is_the_same_call(tmp_path, writing):
@@ -177,41 +177,36 @@ def test_the_traces_of_two_ranks_are_not_told_apart(tmp_path, writing):
         importer.bring(tmp_path / "results", path)
 
 
-def test_a_replayed_graph_is_named_where_its_kernels_are_missed(tmp_path, writing):
+def test_kernels_of_a_replayed_graph_are_counted(tmp_path, writing):
     """They name no operator; what was launched one by one is imported."""
     graph = ("cuda_runtime", "cudaGraphLaunch", 5000, 9, {"correlation": 77})
     writing.event("cpu_op", "aten::conv2d", 0, 100)
     writing.event(*graph)
     writing.event("kernel", IMPLICIT, 6000, 9, {"correlation": 77})
     path = writing.write(tmp_path / "a.json")
-    with pytest.raises(ResultsError, match="replayed graph name no operator: profile without"):
+    told = "1 event of kernels that no convolution launched, such as a replayed graph's"
+    with pytest.raises(ResultsError, match=told):
         importer.bring(tmp_path / "results", path)
     writing.conv(200)
-    assert any("replayed graph" in note for note in rows_of(tmp_path, writing.write(path))[1].notes)
-
-
-EIGHT = [f"AMD Instinct MI{200 + 10 * (number % 2)}" for number in range(8)]
+    assert f"left out: {told}" in rows_of(tmp_path, writing.write(path))[1].notes
 
 
 @pytest.mark.parametrize(
-    ("names", "numbers", "device"),
+    ("names", "device"),
     [
-        (["AMD Instinct MI300X VF"], {2}, "AMD Instinct MI300X VF"),  # after two processors
-        (["AMD Instinct MI300X"] * 8, {9}, "AMD Instinct MI300X"),
-        (EIGHT, {4}, "unknown"),  # the third if there are two processors
-        (["AMD Instinct MI210", "AMD Instinct MI100"], {2, 3}, "unknown"),  # of both
-        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], {1}, "NVIDIA T4"),
-        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], {2}, "unknown"),
-        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], {0, 1}, "unknown"),
-        (["NVIDIA T4", "NVIDIA T4"], {5, None}, "NVIDIA T4"),
-        (["AMD Radeon VII", "AMD Instinct MI100"], {1, 2, 3}, "unknown"),
-        ([], {0}, "unknown"),
+        (["AMD Instinct MI300X VF"], "AMD Instinct MI300X VF"),
+        (["NVIDIA T4", "NVIDIA T4"], "NVIDIA T4"),
+        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], "unknown"),
+        (["AMD Instinct MI210", "AMD Instinct MI100"], "unknown"),
+        (["NVIDIA T4", None], "unknown"),
+        ([None], "unknown"),
+        ([], "unknown"),
     ],
 )
-def test_a_device_is_that_of_its_number_or_none(names, numbers, device):
-    """ROCm counts the processors, too, and nothing says how many: no device beats a wrong one."""
+def test_a_device_is_that_of_all_in_the_list_or_none(names, device):
+    """Of two kinds nothing tells which ran: no device beats a wrong one."""
     head = {"deviceProperties": [{"id": at, "name": name} for at, name in enumerate(names)]}
-    assert trace._device({**head, "x": 1}, numbers) == device
+    assert trace._device({**head, "x": 1}) == device
 
 
 def test_both_gradients_are_one_call_of_their_own_algorithms(tmp_path, writing):
@@ -298,7 +293,9 @@ def test_a_trace_without_a_device_says_so(tmp_path, writing):
     """And takes the name that is given."""
     writing.conv(0)
     path = writing.write(tmp_path / "a.json", {"deviceProperties": "none"})
-    assert "the trace names no device: --device does" in rows_of(tmp_path, path)[1].notes
+    assert (
+        "the trace names no device, or several: --device does" in rows_of(tmp_path, path)[1].notes
+    )
     rows, _ = rows_of(tmp_path, path, name="b", device="h100")
     assert rows[0]["gpu"] == "h100"
 
@@ -325,7 +322,7 @@ def test_calls_without_kernels_are_counted(tmp_path, writing):
         (b'{"traceEvents": []}', "no convolution that launched a kernel"),
         (
             b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]',
-            "1 event of kernels without a convolution",
+            "1 event of kernels that no convolution launched",
         ),
         (b'{"traceEvents": [{"ph": "X"', "the file was cut"),
         (b'{"a": 1}', "no profiler trace"),

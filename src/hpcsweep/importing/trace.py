@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,8 +34,6 @@ _TYPES: Final = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
 }  # fmt: skip
 _BYTES: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-_AMD: Final = re.compile(r"\b(amd|instinct|radeon|gfx\w+)\b", re.IGNORECASE)
-_GRAPHS: Final = "; kernels of a replayed graph name no operator: profile without graphs"
 _SHOWN: Final = 4  # kernels of a call
 
 
@@ -99,14 +97,13 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     alone = len(trace.kernels) - len(kernels)
     silent = sum(len(call.operators) for call in calls if not call.kernels)
     trace.counts[TAKEN] -= alone + silent
-    trace.counts["of kernels without a convolution"] = alone
+    trace.counts["of kernels that no convolution launched, such as a replayed graph's"] = alone
     trace.counts["of convolutions that launched no kernel"] = silent
     account = delimited.account(trace.counts, "event")
-    graphs = _GRAPHS if trace.graphs else ""
     if not kernels:
-        text = f"no convolution that launched a kernel: {'; '.join(account)}{graphs}"
+        text = f"no convolution that launched a kernel: {'; '.join(account)}"
         raise ResultsError(f"{path}: {text}")
-    device = device or _device(head, trace.devices)
+    device = device or _device(head)
     gpu = gpus.of_text(device)
     sheet = gpus.sheet(gpu)
     about = {"device_name": device, "peak_source": sheet.name if sheet else None}
@@ -120,8 +117,6 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
             shared = {name: _common(rows, name) for name in ("batch_size", "dtype")}
             file.commit_calls(path.name, {**axes, **shared, "visit": visit}, about, rows)
     notes = [*_notes(steps, gpu), *account, *file.notes()]
-    if graphs:
-        notes.append(f"the profile has{graphs[1:]}")
     notes.append(f"flagged {FOREIGN}: measured by PyTorch's profiler, not here")
     return path.name, tuple(notes)
 
@@ -154,24 +149,20 @@ def _notes(steps: Sequence[Sequence[Row]], gpu: str) -> list[str]:
     if lacking:
         notes.append(f"{count(lacking, 'call')} without recorded shapes of both sides")
     if gpu == UNKNOWN:
-        notes.append("the trace names no device: --device does")
+        notes.append("the trace names no device, or several: --device does")
     return notes
 
 
-def _device(head: Mapping[str, Any], numbers: Collection[int | None]) -> str:
-    """Return the name of the devices that ran kernels; `unknown` where no list tells it.
+def _device(head: Mapping[str, Any]) -> str:
+    """Return the name of the GPUs in a trace's list; `unknown` where they have none or several.
 
-    Of CUDA the number of an event is the id of a device. ROCm counts the processors before its
-    GPUs, and nothing says how many, so a list of different GPUs tells nothing.
+    Of several, the number of an event does not tell which ran: ROCm counts processors, too.
     """
-    names = {}
+    names = set()
     for entry in as_list(head.get("deviceProperties")):
         if isinstance(entry, dict):
-            names[trace_events.whole(entry.get("id"))] = str(entry.get("name") or "")
-    found = {*names.values()}
-    if len(found) > 1 and not any(map(_AMD.search, found)):
-        found = {names.get(number, "") for number in numbers if number is not None}
-    return found.pop() or UNKNOWN if len(found) == 1 else UNKNOWN
+            names.add(str(entry.get("name") or UNKNOWN))
+    return names.pop() if len(names) == 1 else UNKNOWN
 
 
 def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
@@ -232,9 +223,6 @@ def _work(call: TracedCall, outputs: Mapping[int | None, Sizes]) -> Row:
         transposed = given["transposed"].value == "True"
         if not transposed and len(image) == len(given["weight"].sizes) == 4:
             return _cells(call, given, outputs)
-        kind = {3: "1d", 4: "2d", 5: "3d"}.get(len(image))
-        if kind:
-            return {"op": f"conv{'transpose' if transposed else ''}{kind}"}
     return {}
 
 

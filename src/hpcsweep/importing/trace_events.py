@@ -136,8 +136,6 @@ class Trace:
         self._path = path
         self.counts = Counter[str]()
         self.steps: list[float] = []
-        self.devices: set[int | None] = set()  # that ran kernels
-        self.graphs = 0  # launches of whole graphs
         self.kernels: list[tuple[int | None, Kernel]] = []  # with the number of its launch
         # The gradient that a node of autograd takes is of the size of the output: by the number
         # that it has in common with the operator of the forward pass.
@@ -164,14 +162,11 @@ class Trace:
         number = whole(args.get("correlation"))
         if kind == "kernel":
             self.kernels.append((number, Kernel(at, took, event["name"])))
-            self.devices.add(whole(args.get("device")))
-        elif kind == "launch":
-            self.graphs += "GraphLaunch" in event["name"]
-            if number is not None:
-                process = self._launches.setdefault(number, (thread, at))[0][0]
-                if process != thread[0]:
-                    text = "events of several processes: import the trace of each rank alone"
-                    raise UsageError(f"{self._path}: {text}")
+        elif kind == "launch" and number is not None:
+            process = self._launches.setdefault(number, (thread, at))[0][0]
+            if process != thread[0]:
+                text = "events of several processes: import the trace of each rank alone"
+                raise UsageError(f"{self._path}: {text}")
         elif kind == "operator":
             self._operators[thread].append(Operator(at, at + took, event["name"], args))
         elif kind == "node":
@@ -179,7 +174,7 @@ class Trace:
             number = whole(args.get("sequence number"))
             if number is not None:
                 self.outputs[number] = sizes(gradient)
-        else:
+        elif kind == "step":
             self.steps.append(at)
         return TAKEN
 
