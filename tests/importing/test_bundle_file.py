@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -172,6 +173,20 @@ def test_what_no_bundle_has_is_refused_before_it_is_unpacked(bundle, tmp_path, o
     with pytest.raises(ResultsError, match=r"some\.zip"), files.errors_named():
         importer.bring(tmp_path / "theirs", path)
     assert {*tmp_path.rglob("*")} == before
+
+
+def test_a_link_with_a_checksum_is_unpacked_as_a_file(bundle, tmp_path):
+    """Nothing in a bundle makes a link, whatever its checksums say."""
+    _, path = bundle
+    place = f"shards/{ID}/link"
+    with zipfile.ZipFile(path) as archive:
+        sums = archive.read(f"demo/{SUMS}").decode()
+    digest = hashlib.sha256(b"/etc/passwd").hexdigest()
+    rewritten(path, lambda all_: {**all_, f"demo/{SUMS}": f"{sums}{digest}  {place}\n"})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(member(f"demo/{place}", stat.S_IFLNK | 0o777), b"/etc/passwd")
+    link = importer.bring(tmp_path / "theirs", path).sweep_dir.path / place
+    assert (link.is_symlink(), link.read_text()) == (False, "/etc/passwd")
 
 
 def test_files_come_back_with_the_rights_that_they_had(bundle, tmp_path):

@@ -1,15 +1,13 @@
 """Unpacks a bundle, as `analysis.bundle` writes it, and checks that it is as it was written.
 
-A bundle has one folder with regular files and their checksums, stored or deflated. Its directory is
-compared with that before anything is unpacked: whatever else a zip file can hold is refused.
+A bundle has one folder with files and their checksums, stored or deflated. Its directory is
+compared with that before anything is unpacked; what is unpacked are regular files, whatever it
+says.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import shutil
-import stat
 import struct
 import zipfile
 import zlib
@@ -24,13 +22,10 @@ from hpcsweep.importing import unpacking
 from hpcsweep.store.folders import SUMS
 
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})  # bundles have no other
-_ENCRYPTED: Final = 0x1  # a flag of a member
 _MOST: Final = 1_000_000  # members; a sweep of 100,000 chunks has half of that, a disk few more
 _SUMS_MOST: Final = 256 << 20  # bytes of checksums: those of as many members
-_FOLDERS: Final = 5000  # a submission has two; a person sends some hundred
 _DEEPEST: Final = 32  # folders in each other, such as those of the user's own packages
-_BLOCK: Final = 1 << 20  # bytes that are unpacked at a time: files may be larger than the memory
-_CLUSTER: Final = 4096  # bytes that the smallest file takes on a disk
+_CLUSTER: Final = 4096  # bytes that the smallest file, and each folder, takes on a disk
 
 # what `zipfile` raises; names that no disk can have held: two alike, too long, a file as a folder
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, ValueError, EOFError)
@@ -62,18 +57,17 @@ def unpack(path: Path, aside: Path) -> Path:
     aside.mkdir()
     with _opened(path) as archive:
         name, members = _members(path, archive)
-        size = sum(member.file_size + _CLUSTER for member in members.values())
-        free = shutil.disk_usage(aside).free
-        if size > free:
-            raise ResultsError(f"{path}: needs {size:,} bytes, there is room for {free:,}")
         wanted = {}
         for line in archive.read(members.pop(SUMS)).decode("utf-8", "replace").splitlines():
             digest, _, place = line.partition("  ")
             wanted[place] = digest
-        folder = aside / name
         there = {}
         for place, member in members.items():
-            there[place] = _unpacked(archive, member, folder / place)
+            file = Path(archive.extract(member, aside))
+            rights = member.external_attr >> 16  # bundles of earlier versions have none
+            if rights:
+                file.chmod(file.stat().st_mode & rights)
+            there[place] = files.sha256(file)
     told = []
     for what, places in (
         ("missing", wanted.keys() - there),
@@ -85,7 +79,7 @@ def unpack(path: Path, aside: Path) -> Path:
     if told:
         wrong = "; ".join(told)
         raise ResultsError(f"{path}: is not as it was written ({wrong}); ask for it again")
-    return folder
+    return aside / name
 
 
 @contextmanager
@@ -114,12 +108,12 @@ def _members(path: Path, archive: zipfile.ZipFile) -> tuple[str, Members]:
         members[member.filename.removeprefix(folder)] = member
     if len(members) < len(every):
         raise _refused(path, "two of its files have one name")
-    size = sum(member.file_size for member in every)
+    size = 0
+    for member in every:
+        size += member.file_size + _CLUSTER * member.filename.count("/")
     packed = path.stat().st_size
     if size > unpacking.most(packed):
         raise _refused(path, f"its {packed:,} bytes would become {size:,}")
-    if len({name.rpartition("/")[0] for name in members}) > _FOLDERS:
-        raise _refused(path, f"it has more than {_FOLDERS:,} folders")
     if len(every) > _MOST or members[SUMS].file_size > _SUMS_MOST:
         raise _refused(path, f"it has more than {_MOST:,} files")
     return folder.removesuffix("/"), members
@@ -133,10 +127,6 @@ def _what_is_odd(member: zipfile.ZipInfo, folder: str) -> str:
         return "is no name of a file"
     if not name.startswith(folder):
         return f"is outside of {folder}"
-    if stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG}:
-        return "is no regular file"
-    if member.flag_bits & _ENCRYPTED:
-        return "is encrypted"
     if member.compress_type not in _METHODS:
         return f"is packed by method {member.compress_type} of zip, not by deflate"
     return ""
@@ -147,17 +137,3 @@ def _refused(path: Path, why: str) -> ResultsError:
         f"{path}: {why}, which no bundle has; ask for it again, or unpack what you trust and "
         "import its folder"
     )
-
-
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, to: Path) -> str:
-    """Unpack a file, for nobody who might not read it before; return its checksum."""
-    mode = member.external_attr >> 16
-    digest = hashlib.sha256()
-    to.parent.mkdir(parents=True, exist_ok=True)
-    # bundles of earlier versions have no rights: their files have neither type nor meaning
-    most = mode if stat.S_ISREG(mode) else 0o666
-    with archive.open(member) as packed, files.making(to, most) as file:
-        while block := packed.read(_BLOCK):
-            digest.update(block)
-            file.write(block)
-    return digest.hexdigest()
