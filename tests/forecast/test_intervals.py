@@ -99,30 +99,6 @@ def test_rows_without_controls_show_no_shift():
     assert intervals.shift([], [1.0]) == 0.0
 
 
-@pytest.mark.parametrize("many", [5, 12, 30])
-@pytest.mark.parametrize("draw", ["normal", "exponential"])
-def test_nine_in_ten_times_are_below_a_factor_that_is_for_slower_ones_alone(many, draw):
-    """A quantile of few errors holds fewer: 84 % of five or twelve normal ones."""
-    chance = np.random.default_rng(many)
-    held, narrower = [], []
-    for _ in range(400):
-        errors = 0.1 * (chance.normal(size=many + 50) if draw == "normal"
-                        else chance.exponential(size=many + 50) - 1)  # fmt: skip
-        seen = np.exp(errors[:many])
-        width = intervals.upper(seen, np.ones(many), range(many))
-        both = intervals.factor(seen, np.ones(many), np.arange(many))
-        held.append((errors[many:] <= math.log(width)).mean())
-        narrower.append(width <= both)
-    assert 0.88 < np.mean(held) < 0.97
-    assert all(narrower)
-
-
-def test_few_parts_have_no_factor_however_many_times_each_has():
-    """Four networks with nine algorithms each."""
-    assert intervals.upper(np.ones(36), np.ones(36), [*"abcd"] * 9) is None
-    assert intervals.upper(np.ones(36), np.ones(36), [*"abcdef"] * 6) == 1.0
-
-
 def test_a_network_unlike_all_others_has_a_wider_interval():
     """By how far its operations and bytes are from the nearest that were seen; a guess stays."""
     seen = pd.DataFrame({"flops": [1e6, 1e7], "bytes_min": [1e4, 1e5]})

@@ -1,34 +1,32 @@
 """Intervals that hold nine times in ten, by what predictions were wrong by when left out.
 
 What is new is a network (or a size, or an algorithm), not a row: the rows of one network are wrong
-together, however many they are. So the width counts networks. It is Student's quantile times the
-root mean square of their errors, with the degrees of freedom of what varies between networks and
-inside them (Satterthwaite), and no less than the conformal quantile of the networks' medians. Of
-fewer than five networks it is a guess. It is a factor: a time between `said / w` and `said * w`. It
-is wider for a network unlike all that were measured.
+together, however many they are. So the width counts networks: it is Student's quantile times the
+root mean square of their mean errors, and beside it the normal quantile of what varies inside them.
+It is no less than the conformal quantile of the networks' medians, which holds where one network in
+five is far off. Of fewer than five networks it is a guess. It is a factor: a time between `said / w`
+and `said * w`. It is wider for a network unlike all that were measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pandas as pd
 from scipy.spatial import cKDTree
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from hpcsweep.forecast.terms import Floats, Integers
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # What can be left out, each with the column that says which it is; and the column of what was said.
 KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
 OWN: Final = "prediction"
 LEVEL: Final = 0.9  # share of the true times that an interval holds
+_ONE_SIDE: Final = (1 + LEVEL) / 2
 UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
 FEWEST: Final = 5  # parts: of fewer, a width is a guess
 _PER_OCTAVE: Final = 0.35  # wider for work unlike what was measured: others ask 0.28 to 0.55
@@ -143,35 +141,20 @@ def parts_of(rows: pd.DataFrame, kind: str) -> Integers:
     return rows.groupby(columns, observed=True).ngroup().to_numpy(int)
 
 
-def upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashable]) -> float | None:
-    """Return the factor that times of another part exceed once in ten; None of too few parts."""
-    _, part = np.unique(list(map(str, parts)), return_inverse=True)
-    if len({*part.tolist()}) < FEWEST:
-        return None
-    return factor(np.array(true), np.array(said), part, one_sided=True)
-
-
-def factor(true: Floats, said: Floats, parts: Integers, *, one_sided: bool = False) -> float:
-    """Return the factor that holds for rows of a part that is not among these.
-
-    A `one_sided` one is for times above what was said alone.
-    """
-    errors = np.log(true / said)
-    _, part, rows = np.unique(parts, return_inverse=True, return_counts=True)
-    number = len(rows)
+def factor(true: Floats, said: Floats, parts: Integers) -> float:
+    """Return the factor that holds for rows of a part that is not among these."""
+    errors = pd.Series(np.log(true / said))
+    of_parts = errors.groupby(parts)
+    number = of_parts.ngroups
     if number < 2:
         return UNKNOWN
-    means = np.bincount(part, errors) / rows
-    square = float((np.bincount(part, errors**2) / rows).mean())
-    rest = max(len(errors) - number, 1)
-    inside = float(((errors - means[part]) ** 2).sum()) / rest
-    between = max(float((means**2).mean()), inside * float((1 / rows).mean()))
-    spread = between**2 / max(number - _SPENT, 1) + inside**2 / rest
-    df = max(square**2 / spread, 1.0) if spread else 1.0
-    width = float(stdtrit(df, LEVEL if one_sided else (1 + LEVEL) / 2)) * math.sqrt(square)
-    sizes = errors if one_sided else np.abs(errors)
-    medians = sorted(float(np.median(sizes[part == place])) for place in range(number))
-    return math.exp(max(width, medians[min(math.ceil(LEVEL * (number + 1)), number) - 1]))
+    between = (of_parts.mean() ** 2).mean()
+    inside = of_parts.var(ddof=0).mean()
+    student = stdtrit(max(number - _SPENT, 1), _ONE_SIDE)
+    width = math.hypot(student * math.sqrt(between), ndtri(_ONE_SIDE) * math.sqrt(inside))
+    medians = errors.abs().groupby(parts).median().sort_values()
+    rank = min(math.ceil(LEVEL * (number + 1)), number)
+    return math.exp(max(width, medians.iloc[rank - 1]))
 
 
 def shift(learnt: Sequence[float], asked: Sequence[float] = ()) -> float:
