@@ -72,7 +72,7 @@ def passes(tmp_path, sizes, way=""):
 
 def test_convolutions_alone_tell_networks_of_other_sizes(tmp_path):
     """What a pass takes beside them is known from their networks; no other call has a time."""
-    alone = passes(tmp_path, (48, 64, 96, 128), ", isolated")
+    alone = passes(tmp_path, (48, 64, 96, 128), ", alone: isolated")
     true = passes(tmp_path, (80,)).points["total_ms"].item()
     asked = points(tmp_path, TEXT.replace("32, 48", "80"))
     found = prediction.predict("demo", asked, alone, fill=False)
@@ -86,7 +86,7 @@ def test_convolutions_alone_tell_networks_of_other_sizes(tmp_path):
 
 def test_a_point_is_told_by_the_way_of_timing_that_knows_most_of_it(tmp_path):
     """With `fill` a pass that was measured counts, whichever way its layers were timed."""
-    whole, alone = passes(tmp_path, (64,)), passes(tmp_path, (48, 96), ", isolated")
+    whole, alone = passes(tmp_path, (64,)), passes(tmp_path, (48, 96), ", alone: isolated")
     both = dataclasses.replace(
         whole,
         points=pd.concat([whole.points, alone.points]),
@@ -94,7 +94,7 @@ def test_a_point_is_told_by_the_way_of_timing_that_knows_most_of_it(tmp_path):
     )
     asked = points(tmp_path, TEXT.replace("32, 48", "64, 80, 96, 160"))
     settings = prediction.with_bases(prediction.as_table(asked), both)["setting"]
-    assert [setting.endswith(", isolated") for setting in settings] == [False, True, True, False]
+    assert [setting.endswith(", alone: isolated") for setting in settings] == [False, True, True, False]
     rows = prediction.predict("demo", asked, both, fill=True).rows
     assert [row["status"] for row in rows] == ["ok", "predicted", "ok", "predicted"]
 

@@ -84,7 +84,7 @@ def test_times_of_layers_that_were_taken_in_different_ways_are_not_mixed(tmp_pat
         calls = both.layers[both.layers["point_id"].isin(once["point_id"])]
         assert calls["ms"].tolist() == once["ms"].tolist()
         assert calls["layer"].tolist() == once["layer"].tolist()
-    assert training_data.ways(both.points) == ["", ", isolated"]
+    assert training_data.ways(both.points) == ["", ", alone: isolated"]
     assert set(training_data.of_passes(both.points["setting"])) == {knownphysics.DEFAULTS}
 
 

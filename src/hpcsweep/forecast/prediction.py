@@ -128,9 +128,9 @@ def with_bases(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
         timed = table.assign(setting=table["setting"] + way)
         tried.append(timed.assign(basis=_bases(timed, measured)))
     every = pd.concat(tried)
-    every["rank"] = every["basis"].map([*Basis].index)
-    every = every.sort_values("rank", kind="stable").drop(columns="rank")  # the first of equals
-    return every[~every.index.duplicated()].loc[table.index]
+    order = [*Basis].index
+    firmest = every.sort_values("basis", kind="stable", key=lambda bases: bases.map(order))
+    return firmest[~firmest.index.duplicated()].loc[table.index]  # the first of equals
 
 
 def _bases(table: pd.DataFrame, measured: Measured) -> pd.Series[Any]:

@@ -26,9 +26,8 @@ from hpcsweep.text import count
 
 OTHER: Final = "__other__"
 OTHERS: Final = ", foreign"  # after the name of a GPU that was measured here, too
-# After the setting of points of which convolutions alone have times: how these were taken.
-ALONE: Final = (", isolated", ", batched", ", convolutions")
-_ANY_ALONE: Final = "|".join(ALONE)
+# After the setting of points of which convolutions alone have times; the timer of these follows.
+ALONE: Final = ", alone: "
 POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
 # The axes that have no column of their own in `POINT` and may change a time.
 SETTINGS: Final = tuple(
@@ -274,30 +273,29 @@ def _setting_cell(name: str, value: Any) -> str:  # noqa: ANN401 - a cell
 
 
 def _alone(calls: pd.DataFrame) -> pd.Series[str]:
-    """Return, of points without a row but of convolutions, the ending of `ALONE`.
+    """Return how the layers of points without a row but of convolutions were timed.
 
     Such a time is not that of a call in a pass, and what lies between is all else of the network.
     """
     others = calls.loc[~convolve(calls), "point_id"].unique()
     timers = calls.groupby("point_id")["layer_timer"].first().drop(others)
-    endings = ", " + timers.astype(str)
-    return endings.where(endings.isin(ALONE), ALONE[-1])
+    return ALONE + timers.astype(str)
 
 
 def ways(points: pd.DataFrame) -> list[str]:
-    """Return how the layers of points were timed: "" in their passes, else of `ALONE`."""
-    of_points = {*points["setting"].str.extract(f"({_ANY_ALONE})$", expand=False).fillna("")}
-    return [way for way in ("", *ALONE) if way in of_points] or [""]
+    """Return what follows settings: "" where layers were timed in passes, else how they were."""
+    endings = [setting.partition(ALONE) for setting in points["setting"].unique()]
+    return sorted({mark + timer for _, mark, timer in endings}) or [""]
 
 
 def of_passes(settings: pd.Series[str]) -> pd.Series[str]:
     """Return settings without how layers were timed."""
-    return settings.str.replace(f"({_ANY_ALONE})$", "", regex=True)
+    return settings.str.replace(f"{ALONE}.*", "", regex=True)
 
 
 def with_times(calls: pd.DataFrame) -> pd.DataFrame:
     """Return those calls that have a time of their own in such a setting: convolutions, or all."""
-    return calls[~calls["setting"].str.endswith(ALONE) | convolve(calls)]
+    return calls[~calls["setting"].str.contains(ALONE, regex=False) | convolve(calls)]
 
 
 def _calls(sweep_dir: SweepDir) -> pd.DataFrame:
