@@ -6,16 +6,15 @@ that has all that it has; what was measured here is never touched.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from hpcsweep import environment, files, sources
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread, UsageError
@@ -132,16 +131,16 @@ def _copy_submissions(
             brought = _imported(record, name, source, _round(known, record))
             taken.add(name)
             known.append(brought)
+        made = ready.submission(brought.id)
+        _copy_aside(theirs, made)
         mine = sweep_dir.submission(brought.id)
         ours = _sums(mine)
-        sums = _sums(theirs) if before else {}
+        sums = _sums(made)
         if brought == before and sums == ours:
-            continue
-        made = ready.submission(brought.id)
-        equal = {name for name, checksum in ours.items() if sums.get(name) == checksum}
-        copied += _copy_aside(theirs, made, mine, equal)
+            continue  # it is here already; without a manifest nothing comes of the copy
         made.write_manifest(brought)
-        lost = _lost(mine, made, ours.keys() - equal)
+        copied += len(sums.items() - ours.items())
+        lost = _lost(mine, made, dict(ours.items() - sums.items()))
         if lost:
             raise ResultsError(
                 f"{theirs.path}: lacks {lost}, which is here, so nothing was imported. If it is "
@@ -151,24 +150,13 @@ def _copy_submissions(
     return source, copied, notes
 
 
-def _copy_aside(
-    theirs: SubmissionDir, made: SubmissionDir, mine: SubmissionDir, equal: set[str]
-) -> int:
-    """Copy the files of a submission, link those that are equal here; return how many it copied."""
+def _copy_aside(theirs: SubmissionDir, made: SubmissionDir) -> None:
+    """Copy the files of a submission beside its record."""
     root = theirs.sweep_dir.path
-    copied = 0
     for folder in (made.shards, made.path):
         folder.mkdir(parents=True)
     for names in _files(root, theirs.id):
-        place = Path(names[0], made.id, names[-1])
-        to = made.sweep_dir.path / place
-        if names[-1] in equal:
-            with suppress(OSError):  # some file systems have no links
-                os.link(mine.sweep_dir.path / place, to)
-                continue
-        _take(root, names, to)
-        copied += 1
-    return copied
+        _take(root, names, made.sweep_dir.path / names[0] / made.id / names[-1])
 
 
 def _records(root: Path) -> list[Manifest]:
@@ -231,7 +219,7 @@ def _round(known: Collection[Manifest], record: Manifest) -> int:
     return max((one.round for one in known if one.created_at <= record.created_at), default=0)
 
 
-def _lost(mine: SubmissionDir, other: SubmissionDir, changed: set[str]) -> str:
+def _lost(mine: SubmissionDir, other: SubmissionDir, changed: Collection[str]) -> str:
     """Return what is good of a submission, and another copy lacks; empty for nothing."""
     row = _lost_row(mine, other)
     if row:
@@ -278,13 +266,9 @@ def _intact(shard: ShardPath) -> dict[bytes, str]:
 
 
 def _sums(one: SubmissionDir) -> dict[str, str]:
-    """Return the checksums of a submission's files beside its record, as they are imported."""
+    """Return the checksums of a submission's files beside its record, as they were imported."""
     root = one.sweep_dir.path
-    sums = {}
-    for names in _files(root, one.id):
-        with _opened(root, names) as file:
-            sums[names[-1]] = files.digest(file)
-    return sums
+    return {names[-1]: files.sha256(root.joinpath(*names)) for names in _files(root, one.id)}
 
 
 def _of_sweep(root: Path) -> Iterator[Names]:
@@ -330,21 +314,18 @@ def _listed(root: Path, *names: str) -> list[str]:
 
 
 def _take(root: Path, names: Names, to: Path) -> None:
-    """Copy a file, with its time and no more rights than it has."""
+    """Copy a file as it is imported, with its time and no more rights than it has."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    status = root.joinpath(*names).lstat()
-    with _opened(root, names) as file, files.replacing(to, most=status.st_mode) as copied:
-        shutil.copyfileobj(file, copied)
-    # by its time `status` knows whether an attempt may still run
-    os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-@contextmanager
-def _opened(root: Path, names: Names) -> Iterator[IO[bytes]]:
-    """Open a file as it is imported."""
     is_attempt = names[-1].endswith(_ATTEMPT)
     with files.opened(root, *names, most=_SMALL if is_attempt else _LARGE) as file:
-        yield io.BytesIO(_masked(file.read())) if is_attempt else file
+        status = os.fstat(file.fileno())
+        with files.replacing(to, most=status.st_mode) as copied:
+            if is_attempt:
+                copied.write(_masked(file.read()))
+            else:
+                shutil.copyfileobj(file, copied)
+    # by its time `status` knows whether an attempt may still run
+    os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _masked(text: bytes) -> bytes:
