@@ -94,7 +94,12 @@ def test_a_point_is_told_by_the_way_of_timing_that_knows_most_of_it(tmp_path):
     )
     asked = points(tmp_path, TEXT.replace("32, 48", "64, 80, 96, 160"))
     settings = prediction.with_bases(prediction.as_table(asked), both)["setting"]
-    assert [setting.endswith(", alone: isolated") for setting in settings] == [False, True, True, False]
+    assert [setting.endswith(", alone: isolated") for setting in settings] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     rows = prediction.predict("demo", asked, both, fill=True).rows
     assert [row["status"] for row in rows] == ["ok", "predicted", "ok", "predicted"]
 
@@ -165,6 +170,20 @@ def test_measured_times_stay_only_if_they_are_asked_for(tmp_path):
     assert rows[32]["median_ms"] == true["total_ms"].item()
     assert rows[48]["status"] == "predicted"
     assert set(found.layers["input_size"]) == {48}
+
+
+def test_of_a_point_that_was_measured_with_several_seeds_the_median_stays(tmp_path):
+    """One of three visits was disturbed; no other point has another time for it."""
+    seen = measured(sizes=(32, 64))
+    again = [seen.points.assign(total_ms=seen.points["total_ms"] * by) for by in (1.1, 7.0)]
+    ids = [
+        points.rename(index=lambda name, by=by: f"{name} {by}") for by, points in enumerate(again)
+    ]
+    often = dataclasses.replace(seen, points=pd.concat([seen.points, *ids]))
+    rows = prediction.predict("demo", points(tmp_path), often, fill=True).rows
+    true = seen.points.query("model == 'resnet18' and input_size == 32 and algorithm == 'auto'")
+    assert rows[0]["status"] == "ok"
+    assert rows[0]["median_ms"] == pytest.approx(1.1 * true["total_ms"].item())
 
 
 def test_another_gpu_takes_times_by_its_peaks(tmp_path):

@@ -2,10 +2,10 @@
 
 What is new is a network (or a size, or an algorithm), not a row: the rows of one network are wrong
 together, however many they are. So the width counts networks: it is Student's quantile times the
-root mean square of their mean errors, and beside it the normal quantile of what varies inside them.
-It is no less than the conformal quantile of the networks' medians, which holds where one network in
-five is far off. Of fewer than five networks it is a guess. It is a factor: a time between `said / w`
-and `said * w`. It is wider for a network unlike all that were measured.
+root mean square of their mean errors, and beside it the normal quantile of what varies inside
+them. It is no less than the conformal quantile of the networks' medians, which holds where one
+network in five is far off. Of fewer than five networks it is a guess. It is a factor: a time
+between `said / w` and `said * w`. It is wider for a network unlike all that were measured.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ def shift(learnt: Sequence[float], asked: Sequence[float] = ()) -> float:
     return max(abs(math.log(np.median(times) / usual)) for times in now)
 
 
-def held(true: Floats, said: Floats, factor: Floats | float) -> Floats:
+def held(
+    true: Floats | pd.Series[float], said: Floats | pd.Series[float], factor: Floats | float
+) -> Floats:
     """Return 1 where a time lies in its interval, else 0."""
     return np.asarray((np.abs(np.log(true / said)) <= np.log(factor)).astype(float))

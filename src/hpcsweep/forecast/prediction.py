@@ -31,7 +31,8 @@ _SHARED: Final = {
     Basis.SETTINGS: _NETWORK[:1], Basis.ALGORITHMS: _NETWORK[:3], Basis.NETWORKS: _NETWORK[:4],
 }  # fmt: skip
 _SIZES: Final = ["input_size", "batch_size"]
-_FIGURES: Final = ["total_ms", "energy_j", "source", "basis"]
+# of a measured point; of several visits or seeds the median
+_FIGURES: Final = {"total_ms": "median", "energy_j": "median", "source": "first"}
 _WORK: Final = ["flops", "bytes_min", "params"]  # of a pass
 
 
@@ -154,12 +155,13 @@ def _bases(table: pd.DataFrame, measured: Measured) -> pd.Series[Any]:
 def _keep_measured(table: pd.DataFrame, measured: Measured) -> None:
     """Give points that were measured their own figures, and the sweep that these are from."""
     keys = [*training_data.POINT]
-    points = measured.points.sort_values("setting").assign(basis=Basis.MEASURED)
     # however their layers were timed, passes are the same
-    points["setting"] = training_data.of_passes(points["setting"])
-    asked = table[keys].assign(setting=training_data.of_passes(table["setting"]))
-    known = asked.reset_index().merge(points.drop_duplicates(keys), on=keys).set_index("point_id")
-    table.loc[known.index, _FIGURES] = known.reindex(columns=_FIGURES)
+    points = measured.points.assign(setting=training_data.of_passes(measured.points["setting"]))
+    asked = table.assign(setting=training_data.of_passes(table["setting"]))
+    figures = points.reindex(columns=[*keys, *_FIGURES]).groupby(keys).agg(_FIGURES)
+    known = asked[keys].join(figures, on=keys, how="inner")
+    table.loc[known.index, [*_FIGURES]] = known[[*_FIGURES]]
+    table.loc[known.index, "basis"] = Basis.MEASURED
 
 
 def _layer_rows(calls: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

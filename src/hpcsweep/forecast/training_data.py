@@ -178,52 +178,28 @@ def _read(sweep_dir: SweepDir) -> Measured:
 
 
 def _together(parts: Sequence[Measured]) -> Measured:
-    """Return what several sweeps teach, the same in any order; equal points count once."""
+    """Return what several sweeps teach, the same in any order; a point of two counts once."""
     parts = sorted(parts, key=lambda part: part.sources)
     points = pd.concat([part.points for part in parts])
     controls = pd.concat([part.controls for part in parts])
     points, controls = dataset.products_apart(points, controls)
     calls = pd.concat([part.layers for part in parts], ignore_index=True)
-    notes = [note for part in parts for note in part.notes] + _mixed(points)
-    again = points.index.duplicated()
-    if again.any():
-        points = points[~again]
-        calls = calls.drop_duplicates(["point_id", "call_index"])
+    points = points[~points.index.duplicated()]
+    calls = calls.drop_duplicates(["point_id", "call_index"])
     calls = calls.join(points[_OF_POINT].astype("category"), on="point_id")
     calls = calls.astype(dict.fromkeys(_TEXTS, "category"))
     is_foreign = points.pop("foreign")
     of_others = calls["point_id"].isin(points.index[is_foreign])
-    own, layers = _once(points[~is_foreign], calls[~of_others])
+    own = points[~is_foreign]
     return Measured(
         own,
-        layers,
+        calls[~of_others],
         sum(part.doubtful for part in parts),
-        tuple(notes),
+        tuple(note for part in parts for note in part.notes),
         controls,
         _beside({*own["gpu"]}, calls[of_others]),
         tuple(name for part in parts for name in part.sources),
     )
-
-
-def _mixed(points: pd.DataFrame) -> list[str]:
-    """Return a line where sweeps were measured with other versions of one network of one's own."""
-    pairs = points[["model", "own_files"]].drop_duplicates()
-    models = pairs["model"][pairs["model"].duplicated() & pairs["model"].str.contains(":")]
-    several = ", ".join(models.unique())
-    return [f"the sweeps were measured with other versions of {several}"] if several else []
-
-
-def _once(points: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return repeated measurements (other seeds, other sweeps) as one point with median times."""
-    alike = points.reset_index().groupby([*POINT], dropna=False)["point_id"]
-    first = alike.transform("first").set_axis(points.index)
-    if first.is_unique:
-        return points, calls
-    medians = points.groupby(first, sort=False)[["total_ms", "energy_j"]].median()
-    repeated = calls.assign(point_id=calls["point_id"].map(first))
-    repeated = repeated.groupby(["point_id", "call_index"], sort=False)
-    calls = repeated.first().assign(ms=repeated["ms"].median()).reset_index()
-    return points.loc[medians.index].assign(**medians), calls
 
 
 def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
