@@ -30,9 +30,7 @@ WORDS: Final = {
     "gpu": "a GPU",
 }
 # what may be left out by name: as a kind of part, or each value in turn
-COLUMNS: Final = {name: name for name in POINT} | {
-    column: kind for kind, column in KINDS.items() if kind != "size"
-}
+COLUMNS: Final = {**dict(zip(POINT, POINT, strict=True)), "model": "network"}
 _WRITTEN: Final = pd.Index([*POINT, *WORK[1:], "ran", "ms", "total_ms", OWN])  # where it is there
 _SIZE_FOLDS: Final = 4  # every fourth size is left out, so that others stand on both sides
 _MOST_FOLDS: Final = 12  # each takes a fit
@@ -182,9 +180,12 @@ def _record(left: LeftOut) -> dict[str, Any]:
     parts = []
     for name, part, others in left.parts():
         widths = intervals.calibrate(others)
-        times = _times(part)
-        held["totals"].append(intervals.held(*times["totals"], widths.of_points(part.points)))
-        held["layers"].append(intervals.held(*times["layers"], widths.of_layers(part.calls)))
+        points = part.points
+        calls = part.calls
+        held["totals"].append(
+            intervals.held(points["total_ms"], points[OWN], widths.of_points(points))
+        )
+        held["layers"].append(intervals.held(calls["ms"], calls[OWN], widths.of_layers(calls)))
         errors = _errors(part)
         parts.append({"name": name, "totals": errors["totals"], "layers": errors["layers"]})
     shares = {}
@@ -200,27 +201,21 @@ def _record(left: LeftOut) -> dict[str, Any]:
     }
 
 
-def _times(left: LeftOut) -> dict[str, tuple[Floats, Floats]]:
-    """Return measured and predicted times of networks, layers and convolutions."""
-    layers = left.calls.rename(columns={"ms": "true"})
-    totals = left.points.rename(columns={"total_ms": "true"})
-    tables = {"totals": totals, "layers": layers, "convolutions": layers[convolve(layers)]}
-    times = {}
-    for column, rows in tables.items():
-        times[column] = rows["true"].to_numpy(float), rows[OWN].to_numpy(float)
-    return times
-
-
 def _errors(left: LeftOut) -> dict[str, dict[str, float | None]]:
     """Return the median and mean absolute error, and the bias, each a share of the true time."""
+    layers = left.calls[OWN] / left.calls["ms"]
+    ratios = {
+        "totals": left.points[OWN] / left.points["total_ms"],
+        "layers": layers,
+        "convolutions": layers[convolve(left.calls)],
+    }
     errors: dict[str, dict[str, float | None]] = {}
-    for column, (true, said) in _times(left).items():
+    for column, ratio in ratios.items():
         errors[column] = dict.fromkeys(("median", "mean", "bias"))
-        if len(true):
-            ratio = said / true
-            wrong = np.abs(ratio - 1.0)
-            means = np.median(wrong), np.mean(wrong), np.median(ratio) - 1.0
-            errors[column] = dict(zip(errors[column], map(float, means), strict=True))
+        if len(ratio):
+            wrong = (ratio - 1.0).abs()
+            bias = ratio.median() - 1.0
+            errors[column] = {"median": wrong.median(), "mean": wrong.mean(), "bias": bias}
     return errors
 
 
