@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -66,7 +67,7 @@ def passes(tmp_path, sizes, way=""):
     rows["ms"] = 0.02 + rows["bytes_min"] * 1e-7 + rows["flops"] * 1e-8
     rows["algorithm_used"] = rows["algorithm"].where(rows["op"] == "conv2d")
     sums = rows.groupby("point_id")["ms"].sum()
-    told = table.assign(total_ms=sums + 1.0, source="demo")
+    told = table.assign(total_ms=sums + 1.0, source="demo", energy_j=np.nan)
     return training_data.Measured(told, training_data.with_times(rows))
 
 

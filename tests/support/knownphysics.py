@@ -75,6 +75,7 @@ def measured(
             row["ms"] = _time(device, row) * float(np.exp(chance.normal(0, device.noise)))
         total = sum(row["ms"] for row in rows) + device.a_pass + device.between * len(rows)
         points.append({**axes, "point_id": f"p{number:04}", "total_ms": total, "source": "demo"})
+        points[-1]["energy_j"] = np.nan
         layers += rows
     return Measured(pd.DataFrame(points).set_index("point_id"), pd.DataFrame(layers))
 

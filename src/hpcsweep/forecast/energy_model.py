@@ -2,64 +2,51 @@
 
 Watts are the median per GPU, setting, type and algorithm, or per GPU where there are too few rows:
 on measured networks that was nearer than a power and energies of operations and bytes. The interval
-is that of parts that were left out, with their predicted times.
+is that of the time, times that of the watts.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 
 from hpcsweep.forecast import intervals
-from hpcsweep.forecast.intervals import OWN, LeftOut
 from hpcsweep.forecast.terms import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _KIND: Final = ("gpu", "setting", "dtype", "algorithm")
 # rows of a kind from which a median is taken: it stays where it is if two of them are odd
 _FEWEST: Final = 5
 
-Watts = Mapping[tuple[Any, ...], float]  # by kind of point, and by GPU alone
+# by kind of point, and by GPU alone: watts, and the factor of their interval
+Power = Mapping[tuple[Any, ...], tuple[float, float]]
 
 
-def fit(points: pd.DataFrame) -> Watts:
-    """Return the watts of points with `energy_j`."""
-    rows = _with_energy(points)
-    watts = rows["energy_j"].astype(float) / rows["total_ms"] * 1e3
-    found: dict[tuple[Any, ...], float] = {}
+def fit(points: pd.DataFrame) -> Power:
+    """Return the power of points with `energy_j`."""
+    rows = points[points["energy_j"] > 0]
+    found = {}
     for names in (_KIND, _KIND[:1]):
-        for key, of_kind in watts.groupby([rows[name] for name in names], observed=True):
+        for key, of_kind in rows.groupby([*names], observed=True):
             if len(of_kind) >= _FEWEST:
-                found[key] = float(of_kind.median())
+                watts = (of_kind["energy_j"] / of_kind["total_ms"] * 1e3).to_numpy(float)
+                usual = np.median(watts)
+                sizes = intervals.parts_of(of_kind, "size")
+                found[key] = float(usual), intervals.factor(watts, usual, sizes)
     return found
 
 
-def joules(watts: Watts, points: pd.DataFrame) -> Floats:
-    """Return the joules of points that take `total_ms`; NaN where nothing is known."""
+def joules(power: Power, points: pd.DataFrame) -> tuple[Floats, Floats]:
+    """Return the joules of points that take `total_ms`, and the factor of their watts.
+
+    They are NaN where nothing is known.
+    """
+    unknown = np.nan, np.nan
     kinds = points[[*_KIND]].itertuples(index=False, name=None)
-    found = [watts.get(kind, watts.get(kind[:1], math.nan)) for kind in kinds]
-    return np.array(found, float) * points["total_ms"].to_numpy(float) * 1e-3
-
-
-def width(left: LeftOut | None) -> float:
-    """Return the factor of the 90 % interval of energies, from what was left out."""
-    if left is None:
-        return intervals.UNKNOWN
-    rows = _with_energy(left.points)
-    said = pd.Series(np.nan, rows.index)
-    for fold in rows["fold"].unique():
-        out = rows["fold"] == fold
-        said[out] = joules(fit(rows[~out]), rows[out].assign(total_ms=rows[OWN]))
-    rows = rows[said.notna()]
-    true = rows["energy_j"].to_numpy(float)
-    parts = intervals.parts_of(rows, left.kind)
-    return intervals.factor(true, said.dropna().to_numpy(), parts)
-
-
-def _with_energy(points: pd.DataFrame) -> pd.DataFrame:
-    if "energy_j" not in points:
-        return points.iloc[:0].assign(energy_j=[])
-    return points[points["energy_j"].astype(float) > 0]
+    found = [power.get(kind, power.get(kind[:1], unknown)) for kind in kinds]
+    watts, factors = np.array(found, float).T
+    return watts * points["total_ms"].to_numpy(float) * 1e-3, factors

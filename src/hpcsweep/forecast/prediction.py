@@ -58,11 +58,10 @@ def predict(
     said = learnt.times(training_data.with_times(calls))
     table, said = intervals.with_distance(table, said, measured.every_call)
     table["total_ms"] = learnt.totals(table, said)
-    table["energy_j"] = energy_model.joules(energy_model.fit(measured.points), table)
+    power = energy_model.fit(measured.points)
+    table["energy_j"], of_watts = energy_model.joules(power, table)
     table["source"] = ", ".join(measured.sources) or PREDICTED
-    # of points that were measured
-    table["factor"] = 1.0
-    table["energy_factor"] = np.nan
+    table["factor"] = 1.0  # of points that were measured
     said["factor"] = np.nan
     if fill:
         _keep_measured(table, measured)
@@ -78,12 +77,12 @@ def predict(
         width = intervals.calibrate(left).shifted(shift)
         widths[basis] = width
         table.loc[points_of, "factor"] = width.of_points(table[points_of])
-        if table.loc[points_of, "energy_j"].notna().any():
-            table.loc[points_of, "energy_factor"] = energy_model.width(left) * np.exp(shift)
         calls_of = said["point_id"].isin(table.index[points_of])
         said.loc[calls_of, "factor"] = width.of_layers(said[calls_of])
-    if Basis.MEASURED in {*table["basis"]}:
+    is_measured = table["basis"] == Basis.MEASURED
+    if is_measured.any():
         widths[Basis.MEASURED] = Widths(1.0)
+    table["energy_factor"] = (table["factor"] * of_watts).mask(is_measured)
     work = calls.groupby("point_id")[_WORK].sum().astype(int)
     cells = table.join(work).to_dict("index")
     rows = []
@@ -158,7 +157,7 @@ def _keep_measured(table: pd.DataFrame, measured: Measured) -> None:
     # however their layers were timed, passes are the same
     points = measured.points.assign(setting=training_data.of_passes(measured.points["setting"]))
     asked = table.assign(setting=training_data.of_passes(table["setting"]))
-    figures = points.reindex(columns=[*keys, *_FIGURES]).groupby(keys).agg(_FIGURES)
+    figures = points.groupby(keys).agg(_FIGURES)
     known = asked[keys].join(figures, on=keys, how="inner")
     table.loc[known.index, [*_FIGURES]] = known[[*_FIGURES]]
     table.loc[known.index, "basis"] = Basis.MEASURED
