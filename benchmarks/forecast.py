@@ -418,7 +418,6 @@ off = mock.patch.object
 SWITCHES: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
     "nothing": contextlib.nullcontext,
     "all but physics": partial(off, layer_law, "_FEWEST", np.inf),
-    "processes": partial(off, layer_law, "_MANY", 0),
     "other GPUs, of few rows": partial(off, layer_law, "_RICH", np.inf),
     "physics, of no row": partial(off, other_gpus, "_OF_PHYSICS", 0.0),
     "what shows of rates": partial(off, devices, "_COMMON", np.inf),

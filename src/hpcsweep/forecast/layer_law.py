@@ -75,11 +75,16 @@ class Law:
         """Return what the rows of a GPU teach of it."""
         if gpu not in self._alone:
             own = self._rows[gpu]
-            guess = physics.fit(own, self._devices).logs
+            law = physics.fit(own, self._devices)
+
+            def between(calls: pd.DataFrame) -> Floats:
+                """Return the mean with the roofline: a law of few rows errs beyond them."""
+                return (law.logs(calls) + self._devices.roofline(calls)) / 2
+
             self._alone[gpu] = (
-                learner.trees(self._features, guess, own)
+                learner.trees(self._features, law.logs, own)
                 if len(own) > _MANY
-                else learner.process(guess, self._features.places, own)
+                else learner.process(between, self._features.places, own)
             )
         return self._alone[gpu]
 
