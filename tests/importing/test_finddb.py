@@ -113,7 +113,7 @@ def test_files_are_read_packed_or_not(tmp_path, pack):
     path = tmp_path / f"a.ufdb.txt{ {None: '', bz2: '.bz2', gzip: '.gz'}[pack] }"
     text = f"{KEY}={NEW}\n\n{KEY}_g2={OLD}\n".encode()
     path.write_bytes(pack.compress(text) if pack else text)
-    assert finddb.is_one(path)
+    assert finddb.sweep_name(path)
     lines, solvers = Counter(), Counter()
     found = [row["groups"] for row in finddb.read_rows(path, "gfx906_60", lines, solvers)]
     assert found == [1, 2]

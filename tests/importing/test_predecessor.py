@@ -429,14 +429,15 @@ def test_a_table_of_hpcsweep_is_refused_with_the_folder_to_import(tmp_path, name
         done = desk.run("import", path, "--as", "taken")
         assert (done.returncode, "taken" in done.stdout) == (2, False)
         told = "a table of hpcsweep itself, whose rows are imported from their shards"
-        assert f"{told}: hpcsweep import {run.path}" in done.stderr
+        assert f"{path}: {told}" in done.stderr
+        assert "import the whole results folder" in done.stderr
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / name).write_bytes((run.path / name).read_bytes())
     for path in (alone, alone / name):
         done = desk.run("import", path, "--as", "taken")
         assert done.returncode == 2
-        assert "copy the whole results folder" in done.stderr
+        assert "import the whole results folder" in done.stderr
     assert not (desk.results / "taken").exists()
 
 

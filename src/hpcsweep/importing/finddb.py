@@ -130,13 +130,13 @@ def _time(entry: str) -> Row:
     }  # fmt: skip
 
 
-def is_one(path: Path) -> bool:
-    """Say whether a path is named as MIOpen names a find-db, its own or a user's."""
-    return path.is_file() and _NAME.fullmatch(path.name) is not None
-
-
 def sweep_name(path: Path) -> str:
-    """Return the name of the sweep that a file becomes: its GPU, else the file's first word."""
+    """Return the name of the sweep that a find-db becomes: its GPU, else the file's first word.
+
+    "" for a file that is not named as MIOpen names a find-db, its own or a user's.
+    """
+    if _NAME.fullmatch(path.name) is None:
+        return ""
     return gpu_of(path.name) or path.name.split(".", 1)[0]
 
 

@@ -59,8 +59,9 @@ def _kind(path: Path, device: str, columns: str) -> tuple[str, BringInto]:
     if bundle_file.is_one(path):
         return bundle_file.name_of(path), partial(folder.copy_bundle, path)
     for kind in (finddb, trace):
-        if kind.is_one(path):
-            return kind.sweep_name(path), partial(kind.bring, path, device=device)
+        plain = kind.sweep_name(path)
+        if plain and path.is_file():
+            return plain, partial(kind.bring, path, device=device)
     plain = path.resolve().name.removesuffix(path.suffix)
     theirs = folder.find(path)
     if theirs:

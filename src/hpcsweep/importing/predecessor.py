@@ -13,7 +13,6 @@ those of points of a sweep.
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -122,7 +121,11 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
             odd.append(str(file.relative_to(path)))
             continue
         if _OWN in columns:
-            raise UsageError(_refused(file))
+            raise UsageError(
+                f"{file}: a table of hpcsweep itself, whose rows are imported from their shards; "
+                "import the whole results folder of that sweep, with submissions/ and shards/. "
+                "`compare` takes a folder with overall.csv alone"
+            )
         if columns >= _OF_LAYERS or columns >= _OF_NETWORKS:
             tables[file] = columns >= _OF_LAYERS
     if not tables:
@@ -131,19 +134,6 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
             f"{', '.join(sorted(_OF_NETWORKS))} or {', '.join(sorted(_OF_LAYERS))}"
         )
     return tables, odd
-
-
-def _refused(path: Path) -> str:
-    """Say why a table of hpcsweep itself is not imported, and what is."""
-    folder = path.absolute().parent
-    results = folder.parent.parent if folder.parent.name == "shards" else folder
-    text = f"{path}: a table of hpcsweep itself, whose rows are imported from their shards"
-    if (results / "submissions").is_dir():
-        return f"{text}: hpcsweep import {shlex.quote(str(results))}"
-    return (
-        f"{text}; copy the whole results folder of that sweep (submissions/ and shards/), then "
-        "import it. `compare` takes a folder with overall.csv alone"
-    )
 
 
 def rows(path: Path, device: str, counts: Counter[str]) -> Iterator[tuple[MeasuredNetwork, Cells]]:

@@ -73,15 +73,10 @@ class Argument(NamedTuple):
 Given = Mapping[str, Argument]  # the arguments of an operator, by name
 
 
-def is_one(path: Path) -> bool:
-    """Say whether a path is named as a trace is: JSON, packed by gzip or not."""
-    return path.is_file() and _NAME.fullmatch(path.name) is not None
-
-
 def sweep_name(path: Path) -> str:
-    """Return the name of the sweep that a trace becomes."""
+    """Return the name of the sweep that a trace becomes; "" for a file that is named as none is."""
     match = _NAME.fullmatch(path.name)
-    return match[1] if match else path.name
+    return match[1] if match else ""
 
 
 def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
