@@ -268,8 +268,8 @@ def test_what_is_missing_or_twice_is_told(tmp_path):
     lone = oldtables.layer_rows("VGG16", "fft", "V100", (64,), 2)
     oldtables.write(folder / "VGG16_fft_V100_layers.csv", oldtables.LAYERS, lone)
     _, notes = brought(tmp_path, folder)
-    assert notes[1] == "1 network with times of layers alone"
-    assert notes[3:6] == (
+    assert notes[0] == "4 tables: 4 networks, 8 layer rows"
+    assert notes[2:5] == (
         "13 rows read: 11 taken",
         "left out: 1 row of what stands there again",
         "left out: 1 row without size or time",

@@ -18,14 +18,15 @@ TEXT = b"".join(b"%d,%d\n" % (number, number**3) for number in range(100_000))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
-def test_what_is_packed_is_read_whole_whatever_its_name(tmp_path, pack):
-    """By how it begins."""
-    path = tmp_path / "a.csv"
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_what_is_packed_is_read_whole_whatever_its_name(tmp_path, pack, name):
+    """By how it begins: a browser unpacks a file and keeps its name."""
+    path = tmp_path / name
     path.write_bytes(pack(TEXT))
     with unpacking.opened(path, 1 << 30) as file:
         assert file.read() == TEXT
     with (
-        pytest.raises(ResultsError, match=r"a\.csv: .* 1,000 "),
+        pytest.raises(ResultsError, match=r"a\.csv.*: .* 1,000 "),
         unpacking.opened(path, 1000) as file,
     ):
         file.read()

@@ -89,9 +89,6 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
                 study.write(file, network, [])
     found = count(len(study.written), "network")
     notes = [f"{count(len(tables), 'table')}: {found}, {count(file.calls, 'layer row')}"]
-    alone = len(study.written - study.networks.keys())
-    if alone:
-        notes.append(f"{count(alone, 'network')} with times of layers alone")
     if study.shapeless:
         why = "no network of torchvision has such a layer (or torch is not installed)"
         notes.append(f"{count(study.shapeless, 'layer row')} without the layer's shape: {why}")

@@ -19,7 +19,6 @@ from hpcsweep.errors import ResultsError
 # traces to a twentieth. Zeros pack to a thousandth.
 _RATIO: Final = 100
 _SPARE: Final = 64 << 20  # bytes that any file may have: the least of them may be of one letter
-_NAMES: Final = (".gz", ".bz2")
 _GZIP: Final = b"\x1f\x8b"  # how such a file begins (RFC 1952)
 _BZIP2: Final = b"BZh"
 
@@ -51,8 +50,6 @@ def opened(
                 yield io.BufferedReader(_Limited(path, gzip.GzipFile(fileobj=file), limit, advice))
             elif begin == _BZIP2:
                 yield io.BufferedReader(_Limited(path, bz2.BZ2File(file), limit, advice))
-            elif path.suffix in _NAMES:
-                raise ResultsError(f"{path}: cannot be read (is not packed, as its name says)")
             else:
                 yield file
     except (EOFError, zlib.error) as error:
