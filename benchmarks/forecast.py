@@ -128,7 +128,7 @@ def find_dbs(folder: Path) -> pd.DataFrame:
     rows = []
     for path in sorted((folder / "miopen").glob("*.fdb.txt*")):
         gpu = finddb.gpu_of(path.name)
-        for row in finddb.read_rows(path, gpu, Counter(), Counter()):
+        for row in finddb.read_rows(path, gpu, Counter()):
             if (row["dtype"], row["direction"], row["memory_format"]) == (
                 "float32",
                 "forward",

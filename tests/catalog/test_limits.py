@@ -118,7 +118,7 @@ def test_no_time_of_a_real_gpu_is_impossible():
     """Of four GPUs that MIOpen measured, three of NeuSight and three of DeepBench."""
     rows = []
     for path in (FACTS / "miopen").glob("*.bz2"):
-        rows += finddb.read_rows(path, finddb.sweep_name(path), Counter(), Counter())
+        rows += finddb.read_rows(path, finddb.sweep_name(path), Counter())
     for path in (FACTS / "neusight").glob("*.gz"):
         rows += table.read_rows(path, table.read_columns("neusight"), "", Counter())
     deepbench = FACTS / "deepbench" / "convolutions.csv"

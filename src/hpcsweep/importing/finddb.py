@@ -59,35 +59,32 @@ _ENTRIES: Final = (
     re.compile(rf"{_ALGORITHM}:(?P<solver>[^,]*),(?P<ms>[^,]*),(?P<workspace>\d{{1,18}})(,.*)?"),
 )
 _UNREAD: Final = "without a problem of a known type and layout, whose sizes agree"
-_NO_TIME: Final = "without a time"
 
 
-def read_rows(path: Path, gpu: str, lines: Counter[str], solvers: Counter[str]) -> Iterator[Row]:
+def read_rows(path: Path, gpu: str, counts: Counter[str]) -> Iterator[Row]:
     """Yield a layer row for the time of each solver; `ResultsError` where it cannot be read.
 
-    `lines` and `solvers` count what became of each line of the file, and of each solver in it.
+    `counts` has what became of each solver in the file: `TAKEN`, or why it was left out.
     """
     with unpacking.opened(path.resolve(), _MOST) as file:
         text = unpacking.as_text(file, "replace")
         for line in map(str.strip, text):
             if line:
-                yield from of_line(line, gpu, lines, solvers)
-    delimited.check_taken(path, lines, "line")
+                yield from of_line(line, gpu, counts)
+    delimited.check_taken(path, counts, "solver")
 
 
-def of_line(line: str, gpu: str, lines: Counter[str], solvers: Counter[str]) -> list[Row]:
+def of_line(line: str, gpu: str, counts: Counter[str]) -> list[Row]:
     """Return a row for the time of each solver of a line."""
     key, _, text = line.partition("=")
     entries = text.split(";")
     work = _work(key)
     if not work:
-        lines["with a 3-D problem" if _DEEP.match(key) else _UNREAD] += 1
-        solvers["of lines that are left out"] += len(entries)
+        counts["with a 3-D problem" if _DEEP.match(key) else _UNREAD] += len(entries)
         return []
     times = [*filter(None, map(_time, entries))]
-    solvers[TAKEN] += len(times)
-    solvers[_NO_TIME] += len(entries) - len(times)
-    lines[TAKEN if times else _NO_TIME] += 1
+    counts[TAKEN] += len(times)
+    counts["without a time"] += len(entries) - len(times)
     return [{**work, **time, "gpu": gpu} for time in times]
 
 
@@ -158,14 +155,12 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     gpu = gpus.as_value(device) or gpu_of(path.name)
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
-    lines = Counter[str]()
-    solvers = Counter[str]()
-    rows = read_rows(path, gpu, lines, solvers)
+    counts = Counter[str]()
+    rows = read_rows(path, gpu, counts)
     written = submission.write_foreign(sweep_dir, path, NETWORK, rows)
     return path.name, (
         f"{count(written.calls, 'time')} on {gpu}, the best of a few short runs, not a median",
-        *delimited.account(lines, "line"),
-        *delimited.account(solvers, "solver"),
+        *delimited.account(counts, "solver"),
         *written.notes(),
         f"flagged {FOREIGN}: measured by MIOpen, not here",
     )
