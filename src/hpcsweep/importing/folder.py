@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -64,17 +63,11 @@ def copy_bundle(path: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
     """Copy as `copy` does from a bundle."""
     with arrival.arriving(sweep_dir) as ready:
         aside = ready.path.with_name("unpacked")
-        with _told_as(aside, path):
+        try:
             return _copy(bundle_file.unpack(path, aside), path, sweep_dir, ready)
-
-
-@contextmanager
-def _told_as(aside: Path, path: Path) -> Iterator[None]:
-    """Name in errors the place that a person knows, in place of a copy of it."""
-    try:
-        yield
-    except HpcsweepError as error:
-        raise type(error)(str(error).replace(str(aside), str(path))) from error
+        except HpcsweepError as error:
+            # a person knows the bundle, not the place of its copy
+            raise type(error)(str(error).replace(str(aside), str(path))) from error
 
 
 def _copy(root: Path, path: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]:

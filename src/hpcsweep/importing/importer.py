@@ -43,7 +43,10 @@ def bring(
         raise UsageError(f"{path}: no such file or folder")
     arrival.remove_leftovers(results)
     plain, bring_into = _kind(path, device, columns)
-    sweep_dir = _sweep_dir(results, name or plain)
+    name = name or plain
+    if not files.may_name_a_sweep(name):
+        raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
+    sweep_dir = SweepDir(results / name)
     with files.errors_named(), locks.held(sweep_dir, "import"):
         return Imported(sweep_dir, *bring_into(sweep_dir))
 
@@ -67,9 +70,3 @@ def _kind(path: Path, device: str, columns: str) -> tuple[str, BringInto]:
     if theirs:
         return plain, partial(folder.copy, theirs.path)
     return plain, partial(predecessor.bring, path, device=device)
-
-
-def _sweep_dir(results: Path, name: str) -> SweepDir:
-    if not files.may_name_a_sweep(name):
-        raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
-    return SweepDir(results / name)
