@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -384,11 +382,3 @@ def test_several_visits_of_one_place_count_once():
     found = off_by(repeated, [0.1])
     assert len(found.errors) == 4
     assert (found.width.parts, found.width.total) == (1, intervals.UNKNOWN)
-
-
-def test_the_interval_is_wider_where_the_machine_has_changed():
-    """As the newest controls show."""
-    one = known()
-    before = judge(GROUP, one, [GROUP.ids])
-    after = judge(GROUP, replace(one, controls=[1.0] * 20 + [1.2] * 9), [GROUP.ids])
-    assert after.width.total == pytest.approx(1.2 * before.width.total)

@@ -47,7 +47,7 @@ class LeftOut:
 
     def parts(self) -> Iterator[tuple[str, LeftOut, LeftOut]]:
         """Yield the name of each fold, what was left out in it, and what in the others."""
-        for fold in [*dict.fromkeys([*self.points["fold"], *self.calls["fold"]])]:
+        for fold in dict.fromkeys([*self.points["fold"], *self.calls["fold"]]):
             of_points = self.points["fold"] == fold
             of_calls = self.calls["fold"] == fold
             yield (
@@ -111,7 +111,8 @@ def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
     true = rows[column].to_numpy(float)
     said = rows[OWN].to_numpy(float)
     errors = np.log(true / said)
-    beyond = np.sign(errors) * np.maximum(np.abs(errors) - _spare(rows), 0.0)
+    spare = _spare(rows)
+    beyond = errors - np.clip(errors, -spare, spare)
     return factor(said * np.exp(beyond), said, parts_of(rows, kind))
 
 

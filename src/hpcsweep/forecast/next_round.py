@@ -123,7 +123,6 @@ def judge(group: Group, known: Known, rounds: Sequence[Collection[str]]) -> Judg
         width = Widths(factor, parts=len(np.unique(parts)))
     if len(errors) < ENOUGH:
         width = Widths()
-    width = width.shifted(intervals.shift(known.controls))
     return Judged(group=group, ms=ms, means=means, errors=errors, width=width)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,6 @@ class Known:
     failed: Collection[str] = frozenset()  # no row is ok
     too_large: Collection[str] = frozenset()  # ran out of memory, or would
     doubtful: Mapping[str, Row] = field(default_factory=dict)  # the last ok row, none is valid
-    controls: Sequence[float] = ()  # of valid rows, ms, the oldest first
     seconds: float = 0.0  # that all rows of the rounds took
 
     @cached_property
@@ -42,7 +41,6 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
     newest: dict[str, PointStatus] = {}
     ok: dict[str, Row] = {}
     valid: dict[str, float] = {}
-    with_controls: list[Row] = []
     seconds = 0.0
     for row in _rows(sweep_dir):
         name = row["point_id"]
@@ -57,7 +55,6 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
         ms = limits.number(row, "median_ms")
         if row.get("valid") != "false" and ms and not limits.is_impossible(row):
             valid[name] = ms
-            with_controls.append(row)
     failed = newest.keys() - ok.keys()
     return Known(
         ms=valid,
@@ -65,26 +62,19 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
         failed=failed,
         too_large={name for name in failed if newest[name] == PointStatus.OOM},
         doubtful={name: row for name, row in ok.items() if name not in valid},
-        controls=_controls(with_controls),
         seconds=seconds,
     )
 
 
 def controls(sweep_dir: SweepDir, gpu: str) -> list[float]:
-    """Return the times of the control at the valid points that a sweep has on a GPU so far."""
-    rows = _rows(sweep_dir)
-    return _controls(row for row in rows if row["gpu"] == gpu and row["valid"] == "true")
+    """Return the control's times at a sweep's valid points on a GPU so far, the oldest first."""
+    found = []
+    for row in _rows(sweep_dir):
+        ms = limits.number(row, "control_ms")
+        if ms and row["gpu"] == gpu and row["valid"] == "true":
+            found.append((row["started_at"], ms))
+    return [ms for _, ms in sorted(found)]
 
 
 def _rows(sweep_dir: SweepDir) -> Iterator[Row]:
     return read_rows(sweep_dir.shards(), columns=None)
-
-
-def _controls(rows: Iterable[Row]) -> list[float]:
-    """Return the times of the control, the oldest first."""
-    found = []
-    for row in rows:
-        ms = limits.number(row, "control_ms")
-        if ms:
-            found.append((row["started_at"], ms))
-    return [ms for _, ms in sorted(found)]

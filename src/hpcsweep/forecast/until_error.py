@@ -210,8 +210,7 @@ def filled(name: str, judged: Judged, known: Known) -> Iterator[Mapping[str, Any
     places = group.places[judged.measured]
     said = curves.between(places, judged.ms[judged.measured], group.places)
     beyond = curves.outside(places, group.places)
-    unknown = Widths().shifted(judged.width.shift)
-    wide = max(judged.width, unknown, key=lambda each: each.total)
+    wide = max(judged.width, Widths(), key=lambda each: each.total)
     for row, point in enumerate(group.points):
         if judged.measured[row]:
             ms = float(judged.ms[row])
