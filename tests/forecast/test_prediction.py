@@ -173,20 +173,6 @@ def test_measured_times_stay_only_if_they_are_asked_for(tmp_path):
     assert set(found.layers["input_size"]) == {48}
 
 
-def test_of_a_point_that_was_measured_with_several_seeds_the_median_stays(tmp_path):
-    """One of three visits was disturbed; no other point has another time for it."""
-    seen = measured(sizes=(32, 64))
-    again = [seen.points.assign(total_ms=seen.points["total_ms"] * by) for by in (1.1, 7.0)]
-    ids = [
-        points.rename(index=lambda name, by=by: f"{name} {by}") for by, points in enumerate(again)
-    ]
-    often = dataclasses.replace(seen, points=pd.concat([seen.points, *ids]))
-    rows = prediction.predict("demo", points(tmp_path), often, fill=True).rows
-    true = seen.points.query("model == 'resnet18' and input_size == 32 and algorithm == 'auto'")
-    assert rows[0]["status"] == "ok"
-    assert rows[0]["median_ms"] == pytest.approx(1.1 * true["total_ms"].item())
-
-
 def test_another_gpu_takes_times_by_its_peaks(tmp_path):
     """Every rate of an H100 is above that of a V100; an interval there is a guess, and wide."""
     seen = measured(device=knownphysics.Device(call=0.0001, name="v100"))

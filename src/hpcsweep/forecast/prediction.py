@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
 from hpcsweep.catalog import WORKLOADS, columns, gpus
@@ -61,34 +60,30 @@ def predict(
     power = energy_model.fit(measured.points)
     table["energy_j"], of_watts = energy_model.joules(power, table)
     table["source"] = ", ".join(measured.sources) or PREDICTED
-    table["factor"] = 1.0  # of points that were measured
-    said["factor"] = np.nan
     if fill:
         _keep_measured(table, measured)
+    is_measured = table["basis"] == Basis.MEASURED
+    said = said[~said["point_id"].isin(table.index[is_measured])].assign(factor=1.0)
+    table["factor"] = 1.0  # of points that were measured
     shift = intervals.shift(measured.controls_of({*table["gpu"]}), controls)
     widths: dict[Basis, Widths] = {}
-    for basis in Basis:
-        points_of = table["basis"] == basis
-        if basis is Basis.MEASURED or not points_of.any():
+    for basis in table["basis"].unique():
+        if basis is Basis.MEASURED:
+            widths[basis] = Widths(1.0)
             continue
         left = None
         if basis in TRIED:
             left = check.leave_out(measured, TRIED[basis], gpus={*table["gpu"][points_of]})
         width = intervals.calibrate(left).shifted(shift)
         widths[basis] = width
+        points_of = table["basis"] == basis
         table.loc[points_of, "factor"] = width.of_points(table[points_of])
         calls_of = said["point_id"].isin(table.index[points_of])
         said.loc[calls_of, "factor"] = width.of_layers(said[calls_of])
-    is_measured = table["basis"] == Basis.MEASURED
-    if is_measured.any():
-        widths[Basis.MEASURED] = Widths(1.0)
     table["energy_factor"] = (table["factor"] * of_watts).mask(is_measured)
     work = calls.groupby("point_id")[_WORK].sum().astype(int)
     cells = table.join(work).to_dict("index")
-    rows = []
-    for point in points:
-        of_point = cells[point.point_id]
-        rows.append(_row(point, of_point, widths[of_point["basis"]]))
+    rows = [_row(point, cells[point.point_id], widths) for point in points]
     return Predicted(name, rows, _layer_rows(said, table), widths)
 
 
@@ -164,8 +159,7 @@ def _keep_measured(table: pd.DataFrame, measured: Measured) -> None:
 
 
 def _layer_rows(calls: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of calls that have a factor: those of measured points have none."""
-    calls = calls[calls["factor"].notna()]
+    """Return the rows of calls."""
     return calls.assign(
         median_ms=calls["ms"],
         device=calls["gpu"],
@@ -177,9 +171,10 @@ def _layer_rows(calls: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _row(point: Point, cells: Mapping[str, Any], width: Widths) -> dict[str, Any]:
-    own_width = replace(width, total=cells["factor"])
-    found = row(point, cells["basis"], cells["total_ms"], own_width, cells["source"])
+def _row(point: Point, cells: Mapping[str, Any], widths: Mapping[Basis, Widths]) -> dict[str, Any]:
+    """Return the row of a point."""
+    width = replace(widths[cells["basis"]], total=cells["factor"])
+    found = row(point, cells["basis"], cells["total_ms"], width, cells["source"])
     found |= {name: cells[name] for name in _WORK}
     joules = cells["energy_j"]
     factor = cells["energy_factor"]

@@ -178,7 +178,7 @@ def _read(sweep_dir: SweepDir) -> Measured:
 
 
 def _together(parts: Sequence[Measured]) -> Measured:
-    """Return what several sweeps teach, the same in any order; a point of two counts once."""
+    """Return what several sweeps teach, the same in any order; equal points count once."""
     parts = sorted(parts, key=lambda part: part.sources)
     points = pd.concat([part.points for part in parts])
     controls = pd.concat([part.controls for part in parts])
@@ -190,16 +190,26 @@ def _together(parts: Sequence[Measured]) -> Measured:
     calls = calls.astype(dict.fromkeys(_TEXTS, "category"))
     is_foreign = points.pop("foreign")
     of_others = calls["point_id"].isin(points.index[is_foreign])
-    own = points[~is_foreign]
+    own, layers = _once(points[~is_foreign], calls[~of_others])
     return Measured(
         own,
-        calls[~of_others],
+        layers,
         sum(part.doubtful for part in parts),
         tuple(note for part in parts for note in part.notes),
         controls,
         _beside({*own["gpu"]}, calls[of_others]),
         tuple(name for part in parts for name in part.sources),
     )
+
+
+def _once(points: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return repeated measurements (other seeds, other visits) as one point with median times."""
+    number = points.groupby([*POINT], dropna=False).ngroup()
+    medians = points.groupby(number)[["total_ms", "energy_j"]].transform("median")
+    points = points.assign(**medians)[~number.duplicated()]
+    same = [calls["point_id"].map(number), "call_index"]
+    calls = calls.assign(ms=calls.groupby(same)["ms"].transform("median"))
+    return points, calls[calls["point_id"].isin(points.index)]
 
 
 def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
