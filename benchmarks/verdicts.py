@@ -217,7 +217,9 @@ def _held(
             "model": np.repeat(np.arange(many), [len(of) for of in sizes[:-1]]),
             "total_ms": np.exp(np.concatenate([own[of] + sizes[of] for of in range(many)])),
         })  # fmt: skip
-        rows = rows.assign(fold=rows["model"], multiplies=True, ms=rows["total_ms"], prediction=1.0)
+        rows = rows.assign(
+            fold=rows["model"], multiplies=True, unlike=0.0, ms=rows["total_ms"], prediction=1.0
+        )
         controls = np.exp(source.normal(0, 0.02, len(rows)))
         now = np.exp(source.normal(np.log1p(shift), 0.02, 12))
         widths = intervals.calibrate(intervals.LeftOut("network", rows, rows))

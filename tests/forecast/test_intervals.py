@@ -89,7 +89,7 @@ def test_a_shift_of_the_controls_widens_by_as_much(by):
     assert intervals.shift(then) == pytest.approx(0.0, abs=0.01)
     wide = Widths(1.1, {True: 1.2}, 7).shifted(expected)
     assert wide.total == pytest.approx(1.1 * math.exp(expected))
-    calls = pd.DataFrame({"multiplies": [True, False]})
+    calls = pd.DataFrame({"multiplies": [True, False], "unlike": 0.0})
     more = math.exp(expected)
     assert wide.of_layers(calls) == pytest.approx([1.2 * more, intervals.UNKNOWN * more])
 

@@ -117,7 +117,7 @@ def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
 
 
 def _spare(rows: pd.DataFrame) -> Floats:
-    return _PER_OCTAVE * rows["unlike"].to_numpy(float) if "unlike" in rows else np.zeros(len(rows))
+    return _PER_OCTAVE * rows["unlike"].to_numpy(float)
 
 
 def with_distance(
