@@ -119,10 +119,9 @@ def judge(group: Group, known: Known, rounds: Sequence[Collection[str]]) -> Judg
         means.append(float(errors.mean()))
         # several rows at one place, such as visits, are wrong together
         _, parts = np.unique(places[held], axis=0, return_inverse=True)
-        factor = intervals.factor(true, said[held], parts.ravel())
-        width = Widths(factor, parts=len(np.unique(parts)))
-    if len(errors) < ENOUGH:
-        width = Widths()
+        if len(errors) >= ENOUGH:
+            factor = intervals.factor(true, said[held], parts.ravel())
+            width = Widths(factor, parts=len(np.unique(parts)))
     return Judged(group=group, ms=ms, means=means, errors=errors, width=width)
 
 
