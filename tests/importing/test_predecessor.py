@@ -168,7 +168,9 @@ def test_layers_get_the_shapes_of_their_network(tmp_path):
     assert rows["unique_key"].iloc[2].startswith("conv2d_n1_c64_16x16_k128_3x3_s1x1_p1x1")
     assert notes[1] == "8 rows read: 8 taken"
     assert list(rows["median_ms"]) == [1.5] * 6  # a missing one is the mean
-    assert len(training_data.read_sweeps([run]).calls) == 6
+    measured = training_data.read_sweeps([run])
+    assert len(measured.calls) == 6
+    assert measured.points["setting"].str.endswith(", alone: convolutions").all()
     assert "2 points of 1 network" in check.check(training_data.read_sweeps([run])).text()
 
 

@@ -265,7 +265,7 @@ def _alone(calls: pd.DataFrame) -> pd.Series[str]:
     """
     others = calls.loc[~convolve(calls), "point_id"].unique()
     timers = calls.groupby("point_id")["layer_timer"].first().drop(others)
-    return ALONE + timers.astype(str)
+    return ALONE + timers.astype(object).fillna("convolutions")  # imported tables name no timer
 
 
 def ways(points: pd.DataFrame) -> list[str]:
