@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog import ALGORITHMS, gpus, limits
 from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
+from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.importing import delimited, submission
 from hpcsweep.importing.delimited import TAKEN
@@ -31,7 +32,7 @@ from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count, cut
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 HOST_COPIES: Final = "host_copies"
 _TABLE: Final = re.compile(r".+\.[ct]sv(\.gz)?")
@@ -55,7 +56,7 @@ _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winog
 _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
 _NO_DEVICE: Final = {"", "cuda", "gpu"}
 _SHOWN: Final = 60  # characters of a name that is not known
-_MOST: Final = 1 << 28  # pixels of a pass: the first layer's output would fit into no GPU
+_MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
 _AGAIN: Final = "of what stands there again"
 
 Cells = Mapping[str, str]
@@ -279,23 +280,28 @@ def _stated(cells: Cells) -> Row:
 def _shapes(model: str, size: int, batch: int) -> Mapping[str, Row]:
     """Return the cells of each convolution of a network; nothing where they are not known."""
     network = _network(model)
-    if network is None or not 1 <= batch * size**2 <= _MOST:
+    if network is None or not (1 <= size <= _MOST and 1 <= batch <= _MOST):
         return {}
     import torch  # noqa: PLC0415 - `_network` found it
 
-    from hpcsweep.measure.bench_api import CannotMeasure  # noqa: PLC0415
-    from hpcsweep.measure.shape_pass import shape_pass  # noqa: PLC0415 - it needs torch
-
-    try:
-        found = shape_pass(network, torch.empty(batch, 3, size, size))
-    except (CannotMeasure, RuntimeError, ValueError):  # the network does not take such images
-        return {}
     shapes: dict[str, Row] = {}
-    for call in found.convolution_calls:
-        if call.conv:
-            # what is added to the output is a parameter, too
-            work = {"params": call.params, "bytes_min": call.bytes_min}
-            shapes[call.layer] = submission.work_cells(call.conv) | work
+
+    def note(name: str, module: nn.Conv2d, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
+        shapes[name] = _shape_cells(module, inputs[0])
+
+    hooks = [
+        module.register_forward_hook(partial(note, name))
+        for name, module in network.named_modules()
+        if type(module) is torch.nn.Conv2d
+    ]
+    try:
+        with torch.no_grad():
+            network(torch.empty(batch, 3, size, size, device="meta"))
+    except (RuntimeError, ValueError):  # the network does not take such images
+        return {}
+    finally:
+        for hook in hooks:
+            hook.remove()
     return shapes
 
 
@@ -310,6 +316,20 @@ def _network(model: str) -> nn.Module | None:
         from hpcsweep.measure import model_builder  # noqa: PLC0415 - it needs torch
 
         with torch.device("meta"):
-            return model_builder.build_float32(model, enliven=False)
+            network = model_builder.build_float32(model, enliven=False)
     except (ImportError, NotImplementedError):  # RegNets compute with values while they are built
         return None
+    for module in network.modules():  # what changes no shape costs most of a pass on this device
+        if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU, torch.nn.Dropout)):
+            module.forward = lambda image: image
+    return network
+
+
+def _shape_cells(module: nn.Conv2d, image: Tensor) -> Row:
+    """Return the cells of a call; what is added to its output is a parameter, too."""
+    shape = ConvShape.of(module, image, NCHW, "cpu")
+    row = submission.work_cells(shape)
+    if shape.bias:
+        row["params"] += shape.out_c
+        row["bytes_min"] += shape.out_c * shape.itemsize
+    return {name: row[name] for name in row.keys() - {"layer", "dtype", "batch_size"}}
