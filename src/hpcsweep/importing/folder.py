@@ -6,14 +6,16 @@ that has all that it has; what was measured here is never touched.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import stat
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from hpcsweep import environment, files, sources
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread, UsageError
@@ -124,16 +126,16 @@ def _copy_submissions(
             brought = _imported(record, name, source, _round(known, record))
             taken.add(name)
             known.append(brought)
-        made = ready.submission(brought.id)
-        _copy_aside(theirs, made)
         mine = sweep_dir.submission(brought.id)
         ours = _sums(mine)
-        sums = _sums(made)
+        sums = _sums(theirs) if before else {}
         if brought == before and sums == ours:
-            continue  # it is here already; without a manifest nothing comes of the copy
+            continue
+        made = ready.submission(brought.id)
+        equal = {name for name, checksum in ours.items() if sums.get(name) == checksum}
+        copied += _copy_aside(theirs, made, mine, equal)
         made.write_manifest(brought)
-        copied += len(sums.items() - ours.items())
-        lost = _lost(mine, made, dict(ours.items() - sums.items()))
+        lost = _lost(mine, made, ours.keys() - equal)
         if lost:
             raise ResultsError(
                 f"{theirs.path}: lacks {lost}, which is here, so nothing was imported. If it is "
@@ -143,13 +145,24 @@ def _copy_submissions(
     return source, copied, notes
 
 
-def _copy_aside(theirs: SubmissionDir, made: SubmissionDir) -> None:
-    """Copy the files of a submission beside its record."""
+def _copy_aside(
+    theirs: SubmissionDir, made: SubmissionDir, mine: SubmissionDir, equal: set[str]
+) -> int:
+    """Copy the files of a submission, link those that are equal here; return how many it copied."""
     root = theirs.sweep_dir.path
+    copied = 0
     for folder in (made.shards, made.path):
         folder.mkdir(parents=True)
     for names in _files(root, theirs.id):
-        _take(root, names, made.sweep_dir.path / names[0] / made.id / names[-1])
+        place = Path(names[0], made.id, names[-1])
+        to = made.sweep_dir.path / place
+        if names[-1] in equal:
+            with suppress(OSError):  # some file systems have no links
+                os.link(mine.sweep_dir.path / place, to)
+                continue
+        _take(root, names, to)
+        copied += 1
+    return copied
 
 
 def _records(root: Path) -> list[Manifest]:
@@ -212,7 +225,7 @@ def _round(known: Collection[Manifest], record: Manifest) -> int:
     return max((one.round for one in known if one.created_at <= record.created_at), default=0)
 
 
-def _lost(mine: SubmissionDir, other: SubmissionDir, changed: Collection[str]) -> str:
+def _lost(mine: SubmissionDir, other: SubmissionDir, changed: set[str]) -> str:
     """Return what is good of a submission, and another copy lacks; empty for nothing."""
     row = _lost_row(mine, other)
     if row:
@@ -259,9 +272,13 @@ def _intact(shard: ShardPath) -> dict[bytes, str]:
 
 
 def _sums(one: SubmissionDir) -> dict[str, str]:
-    """Return the checksums of a submission's files beside its record, as they were imported."""
+    """Return the checksums of a submission's files beside its record, as they are imported."""
     root = one.sweep_dir.path
-    return {names[-1]: files.sha256(root.joinpath(*names)) for names in _files(root, one.id)}
+    sums = {}
+    for names in _files(root, one.id):
+        with _opened(root, names) as file:
+            sums[names[-1]] = files.digest(file)
+    return sums
 
 
 def _of_sweep(root: Path) -> Iterator[Names]:
@@ -307,18 +324,21 @@ def _listed(root: Path, *names: str) -> list[str]:
 
 
 def _take(root: Path, names: Names, to: Path) -> None:
-    """Copy a file as it is imported, with its time and no more rights than it has."""
+    """Copy a file, with its time and no more rights than it has."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    is_attempt = names[-1].endswith(_ATTEMPT)
-    with files.opened(root, *names, most=_SMALL if is_attempt else _LARGE) as file:
-        status = os.fstat(file.fileno())
-        with files.replacing(to, most=status.st_mode) as copied:
-            if is_attempt:
-                copied.write(_masked(file.read()))
-            else:
-                shutil.copyfileobj(file, copied)
+    status = root.joinpath(*names).lstat()
+    with _opened(root, names) as file, files.replacing(to, most=status.st_mode) as copied:
+        shutil.copyfileobj(file, copied)
     # by its time `status` knows whether an attempt may still run
     os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@contextmanager
+def _opened(root: Path, names: Names) -> Iterator[IO[bytes]]:
+    """Open a file as it is imported."""
+    is_attempt = names[-1].endswith(_ATTEMPT)
+    with files.opened(root, *names, most=_SMALL if is_attempt else _LARGE) as file:
+        yield io.BytesIO(_masked(file.read())) if is_attempt else file
 
 
 def _masked(text: bytes) -> bytes:
