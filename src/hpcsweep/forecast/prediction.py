@@ -71,12 +71,12 @@ def predict(
         if basis is Basis.MEASURED:
             widths[basis] = Widths(1.0)
             continue
+        points_of = table["basis"] == basis
         left = None
         if basis in TRIED:
             left = check.leave_out(measured, TRIED[basis], gpus={*table["gpu"][points_of]})
         width = intervals.calibrate(left).shifted(shift)
         widths[basis] = width
-        points_of = table["basis"] == basis
         table.loc[points_of, "factor"] = width.of_points(table[points_of])
         calls_of = said["point_id"].isin(table.index[points_of])
         said.loc[calls_of, "factor"] = width.of_layers(said[calls_of])
