@@ -48,6 +48,8 @@ def test_a_find_db_is_all_that_is_known_of_a_gpu(desk: Desk):
     assert small["basis"] == large["basis"] == "foreign"
     assert 0.05 < small["median_ms"] < large["median_ms"] < 100
     assert large["predicted_hi_ms"] / large["predicted_lo_ms"] == pytest.approx(16)
+    told = desk.run("predict", "sweep.yaml", "--cluster", "rx.yaml")
+    assert "from nothing; one network measured there corrects it, 5 bound it)" in told.stdout
 
 
 def test_a_gpu_that_the_sweep_names_is_answered_for_itself(desk: Desk):
