@@ -232,7 +232,7 @@ def test_a_network_that_is_not_built_without_memory_has_no_shapes(tmp_path):
     rows = oldtables.layer_rows("regnet_x_400mf", "gemm", "V100", (64,), 2)
     oldtables.write(tmp_path / "layers_v100.csv", oldtables.LAYERS, rows)
     _, notes = brought(tmp_path, tmp_path / "layers_v100.csv")
-    assert notes[2].startswith("2 layer rows without the layer's shape")
+    assert any(note.startswith("2 layer rows without the layer's shape") for note in notes)
 
 
 @pytest.mark.slow
