@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcsweep.forecast import learner, physics
+from hpcsweep.forecast import layer_law, learner, physics
 from hpcsweep.forecast.devices import Devices
 from hpcsweep.forecast.layer_law import Law
 from knowncalls import convolutions, off
@@ -15,7 +15,7 @@ from knowncalls import convolutions, off
 @pytest.fixture(autouse=True)
 def _few_trees(monkeypatch):
     """Grow so many as these small tables need."""
-    monkeypatch.setattr(learner, "_SIZES", ((0, 60, 12, 6),))
+    monkeypatch.setattr(learner, "_SIZES", ((0, 60, 0.1, 12, 6),))
     monkeypatch.setattr(learner, "_FOR_KERNEL", 100)
 
 
@@ -31,8 +31,10 @@ def plain(calls):
     return physics.fit(calls, Devices.of(calls))
 
 
-def test_steps_are_learnt_from_rows():
-    """Physics cannot have them."""
+@pytest.mark.parametrize("many", [300, 1_500])
+def test_steps_are_learnt_from_rows(monkeypatch, many):
+    """Physics cannot have them; trees find them in many rows, a process in fewer."""
+    monkeypatch.setattr(layer_law, "_MANY", many)
     train, test = timed(convolutions(400, 1)), timed(convolutions(200, 2))
     law = Law(train)
     assert off(law, test) < 0.7 * off(plain(train), test)

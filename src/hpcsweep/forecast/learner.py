@@ -31,8 +31,8 @@ Guess = Callable[["pd.DataFrame"], Floats]  # log milliseconds of calls
 
 _NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
 _FLOOR_MS: Final = 0.01  # a launch: no guess is below it
-# rows, passes, leaves of a tree, fewest rows of a leaf: more rows bear more trees
-_SIZES: Final = ((30_000, 500, 48, 12), (3_000, 300, 24, 20), (0, 200, 12, 6))
+# rows, passes, what each adds, leaves of a tree, fewest rows of a leaf: more rows bear larger trees
+_SIZES: Final = ((30_000, 200, 0.15, 96, 12), (3_000, 100, 0.2, 48, 20), (0, 200, 0.1, 12, 6))
 _MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
 _FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
 _APART: Final = 3.0  # between two algorithms, in standard deviations
@@ -97,10 +97,10 @@ def _sizes(work: pd.DataFrame) -> Floats:
 def trees(features: Features, guess: Guess, calls: pd.DataFrame) -> Guess:
     """Return a guess that boosted trees correct as calls with a time teach; of very many, some."""
     some = calls.sample(min(len(calls), _MOST), random_state=0)
-    passes, leaves, fewest = next(one[1:] for one in _SIZES if len(some) >= one[0])
+    passes, rate, leaves, fewest = next(one[1:] for one in _SIZES if len(some) >= one[0])
     learner = HistGradientBoostingRegressor(
-        loss="absolute_error", max_iter=passes, learning_rate=0.06 if passes < 300 else 0.1,
-        max_leaf_nodes=leaves, min_samples_leaf=min(fewest, max(1, len(some) // 8)),
+        loss="absolute_error", max_iter=passes, learning_rate=rate, max_leaf_nodes=leaves,
+        min_samples_leaf=fewest,
         max_features=0.5, l2_regularization=1.0, early_stopping=False, random_state=0,
     )  # fmt: skip
     with threadpool_limits(limits=1):
