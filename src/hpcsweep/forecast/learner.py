@@ -79,7 +79,7 @@ class Features:
 
     def _code(self, calls: pd.DataFrame, name: str) -> Floats:
         """Return the code of each call's name; NaN for one that was never seen."""
-        return calls[name].astype(str).map(dict(self.codes[name])).to_numpy(float)
+        return calls[name].astype("category").map(dict(self.codes[name])).to_numpy(float)
 
 
 def _sizes(work: pd.DataFrame) -> Floats:

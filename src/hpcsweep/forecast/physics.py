@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KIND: Final = ("gpu", "setting", "dtype", "direction", "op", "ran")
+_NAMES: Final = ("op", "direction", "ran")
 # Kinds of calls, narrow to wide: the columns whose values they share.
 LEVELS: Final = (
     KIND,
@@ -147,12 +148,11 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
         used = calls["algorithm_used"].astype(object)
         asked = calls["algorithm"].astype(object).where(calls["kernel_h"].notna())
         ran = used.where(used.notna(), asked)
-    return calls.assign(
-        op=calls["op"].astype(str),
-        direction=calls["direction"].astype(str),
-        ran=ran.astype(object).where(ran.notna(), "-").astype(str),
-        multiplies=calls["flops"].fillna(0) > 0,
+    named = calls.assign(
+        ran=ran.astype(object).where(ran.notna(), "-"), multiplies=calls["flops"].fillna(0) > 0
     )
+    # few names in many rows: a category is looked up once, not in each row
+    return named.astype(dict.fromkeys(_NAMES, str)).astype(dict.fromkeys(_NAMES, "category"))
 
 
 def distinct(calls: pd.DataFrame) -> pd.DataFrame:

@@ -30,7 +30,7 @@ def amounts(calls: pd.DataFrame) -> pd.DataFrame:
     is the length of the sum of one output value.
     """
     work = calls[SIZES].fillna(1.0).astype(float)
-    item = calls["dtype"].astype(str).map(ITEM_BYTES).astype(float).fillna(4.0)
+    item = calls["dtype"].astype("category").map(ITEM_BYTES).astype(float).fillna(4.0)
     work["flops"] = calls["flops"].astype(float).fillna(0.0)
     work["bytes_min"] = calls["bytes_min"].astype(float).fillna(0.0)
     work["weight_bytes"] = calls["params"].astype(float).fillna(0.0) * item
@@ -42,8 +42,9 @@ def amounts(calls: pd.DataFrame) -> pd.DataFrame:
     moved = (work["bytes_min"] - work["weight_bytes"]).clip(lower=0.0)
     work["out_bytes"] = np.minimum(work["pixels"] * work["out_channels"] * item, moved)
     # a window is read per output: what of the input is skipped costs nothing
-    pools = calls["op"].astype(str).str.match(r"(max|avg)pool")
-    work["in_bytes"] = (moved - work["out_bytes"]).mask(pools, 0.0)
+    ops = calls["op"].astype("category")
+    pools = [op for op in ops.cat.categories if op.startswith(("maxpool", "avgpool"))]
+    work["in_bytes"] = (moved - work["out_bytes"]).mask(ops.isin(pools), 0.0)
     return work
 
 
