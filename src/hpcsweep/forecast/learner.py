@@ -30,9 +30,14 @@ if TYPE_CHECKING:
 Guess = Callable[["pd.DataFrame"], Floats]  # log milliseconds of calls
 
 _NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
-_FLOOR_MS: Final = 0.01  # a launch: no guess is below it
-# rows, passes, what each adds, leaves of a tree, fewest rows of a leaf: more rows bear larger trees
-_SIZES: Final = ((30_000, 200, 0.15, 96, 12), (3_000, 80, 0.25, 48, 20), (0, 200, 0.1, 12, 6))
+# Rows; passes, what each adds, leaves of a tree, fewest rows of a leaf. Many rows bear large trees,
+# of which fewer do. Of fewer rows large ones are of no use to other GPUs: 40 own shapes show it.
+_SIZES: Final = (
+    (30_000, 200, 0.15, 96, 12),
+    (15_000, 80, 0.25, 48, 20),
+    (3_000, 300, 0.1, 24, 20),
+    (0, 200, 0.1, 12, 6),
+)
 _MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
 _FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
 _APART: Final = 3.0  # between two algorithms, in standard deviations
