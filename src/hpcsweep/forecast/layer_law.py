@@ -1,8 +1,9 @@
 """The time of a layer call: what physics knows, and for convolutions what rows teach beyond it.
 
-A GPU with many rows has trees of its own. One with few corrects what other GPUs say of it, or
-physics if they have no more rows, as far as its own rows reach. One without a row takes what the
-others say. Which way serves which number of rows was found by leaving out (`docs/prediction.md`).
+A GPU with many rows has trees of its own. One with few corrects what other GPUs say of it, or the
+mean of physics and roofline if they have no more rows, as far as its own rows reach. One without a
+row takes what the others say. Which way serves which number of rows was found by leaving out
+(`docs/prediction.md`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Law:
 
     def times(self, calls: pd.DataFrame) -> Floats:
         """Return milliseconds of calls."""
-        logs = self._by_physics(calls)
+        logs = self._physics.logs(calls)
         # of another algorithm, physics knows more
         learnt = _are_convolutions(calls) & self._features.knows(calls)
         for gpu, every in _by_gpu(calls):
@@ -60,7 +61,8 @@ class Law:
             name for name, rows in self._rows.items() if name != gpu and len(rows) >= _FEWEST
         ]
         if own is None or len(own) < _FEWEST:
-            return self._others(helpers).of(gpu, self._by_physics) if helpers else self._by_physics
+            by_physics = self._physics.logs
+            return self._others(helpers).of(gpu, by_physics) if helpers else by_physics
         theirs = sum(len(self._rows[name]) for name in helpers)
         is_few = len(own) <= _MANY or len(own[_FILTER].drop_duplicates()) <= _FEW_FILTERS
         if is_few and theirs >= _RICH * len(own):
@@ -87,9 +89,6 @@ class Law:
                 else learner.process(between, self._features.places, own)
             )
         return self._alone[gpu]
-
-    def _by_physics(self, calls: pd.DataFrame) -> Floats:
-        return self._physics.logs(calls)
 
 
 def _are_convolutions(calls: pd.DataFrame) -> Flags:

@@ -77,21 +77,14 @@ class OtherGpus:
     def _moved(self, own: pd.DataFrame) -> Guess:
         """Return their mean, moved to the own roofline as far as own rows show the difference."""
 
-        def mean(calls: pd.DataFrame) -> tuple[Floats, Floats]:
-            roofline = self._rooflines(calls).mean(axis=1)
-            said = roofline + self._beyond_roofline(calls).mean(axis=1)
-            return said, self.features.devices.roofline(calls) - roofline
+        def apart(calls: pd.DataFrame) -> Floats:
+            return self.features.devices.roofline(calls) - self._rooflines(calls).mean(axis=1)
 
-        said, apart = mean(own)
-        apart = apart - apart.mean()
-        wrong = np.log(own["ms"].to_numpy(float)) - said
-        slope = float(np.clip(apart @ wrong / max(apart @ apart, 1e-9), 0.0, 1.0))
-
-        def moved(calls: pd.DataFrame) -> Floats:
-            said, apart = mean(calls)
-            return said + slope * apart
-
-        return moved
+        of_own = apart(own)
+        of_own -= of_own.mean()
+        wrong = np.log(own["ms"].to_numpy(float)) - self._said(own).mean(axis=1)
+        slope = float(np.clip(of_own @ wrong / max(of_own @ of_own, 1e-9), 0.0, 1.0))
+        return lambda calls: self._said(calls).mean(axis=1) + slope * apart(calls)
 
     def _places(self, calls: pd.DataFrame) -> Floats:
         """Return where calls lie for a process: algorithm, work, and how the GPUs differ there."""
@@ -109,10 +102,14 @@ class OtherGpus:
         roofline = self.features.devices.roofline
         return np.column_stack([roofline(calls.assign(gpu=gpu)) for gpu in self.known])
 
-    def _beyond_roofline(self, calls: pd.DataFrame) -> Floats:
-        """Return the logs of how much longer than there calls take, a column for each GPU."""
+    def _said(self, calls: pd.DataFrame) -> Floats:
+        """Return the logs of the times that calls take on each GPU, a column for each."""
         said = [guess(calls.assign(gpu=gpu)) for gpu, guess in self.known.items()]
-        return np.column_stack(said) - self._rooflines(calls)
+        return np.column_stack(said)
+
+    def _beyond_roofline(self, calls: pd.DataFrame) -> Floats:
+        """Return the logs of how much longer than their rooflines calls take on each GPU."""
+        return self._said(calls) - self._rooflines(calls)
 
 
 def _mixed(both: Floats, share: float) -> Floats:
