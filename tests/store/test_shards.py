@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -198,7 +199,7 @@ def test_without_its_header_a_shard_has_the_columns_of_this_version(
     whole = full.overall.read_bytes()
     full.overall.write_bytes(damaged + b"\n" * bool(damaged) + whole[whole.index(b"\n") + 1 :])
     found = resultsfolder.read_shard(full)
-    assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
+    assert (found.heads.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
     assert all(sealed(full))
     assert found.problems == [f"{full.overall}:1: row left out: NUL bytes"] * bool(damaged)
 
@@ -218,10 +219,10 @@ def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPa
     """Its rows are proven by their checksums."""
     whole = full.layers.read_bytes()
     full.layers.write_bytes(b"\0" * whole.index(b"\n") + whole[whole.index(b"\n") :])
-    assert resultsfolder.read_shard(full).layer_columns == LAYER_COLUMNS
+    assert resultsfolder.read_shard(full).heads.layers == LAYER_COLUMNS
     assert all(sealed(full))
     full.layers.unlink()
-    assert resultsfolder.read_shard(full).layer_columns == LAYER_COLUMNS
+    assert resultsfolder.read_shard(full).heads.layers == LAYER_COLUMNS
 
 
 def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:
@@ -318,7 +319,7 @@ def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):
     shard = ShardPath(tmp_path, 0, 0)
     shard.overall.write_bytes(shards.header(older))
     found = resultsfolder.read_shard(shard)
-    assert (found.problems, found.left_out, found.columns) == ([], 0, older)
+    assert (found.problems, found.left_out, found.heads.columns) == ([], 0, older)
 
 
 TEXT, LAYERS, SAMPLES = b"0123,ok,resnet18,", b"0123,conv1,1.5\n", b"0123,0,2.25\n"
@@ -339,12 +340,12 @@ def test_the_checksum_covers_row_layers_samples_and_headers() -> None:
     assert not shards.fits(line, OURS, LAYERS, SAMPLES.replace(b"2.25", b"2.24"))
     assert not shards.fits(line[:-1], OURS, LAYERS, SAMPLES)
     assert not shards.fits(line, OTHER, LAYERS, SAMPLES)
-    assert not shards.fits(line, OURS._replace(layers=OURS.layers[::-1]), LAYERS, SAMPLES)
+    assert not shards.fits(line, replace(OURS, layers=OURS.layers[::-1]), LAYERS, SAMPLES)
 
 
 def test_a_row_without_layers_does_not_depend_on_their_header() -> None:
     """Failed points have none; damage there must not cost them."""
     line = with_checksum(layers=b"")
     assert shards.fits(line, OURS, b"", SAMPLES)
-    assert shards.fits(line, OURS._replace(layers=("damaged",)), b"", SAMPLES)
+    assert shards.fits(line, replace(OURS, layers=("damaged",)), b"", SAMPLES)
     assert not shards.fits(line, OTHER, b"", SAMPLES)

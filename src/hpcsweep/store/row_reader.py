@@ -102,8 +102,7 @@ class Shard:
     """The readable rows of one attempt in file order, and messages about the others."""
 
     path: ShardPath
-    columns: tuple[str, ...] = ()
-    layer_columns: tuple[str, ...] = ()
+    heads: shards.Heads = shards.OURS
     problems: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # what cannot be read for now
     taken: int = 0  # rows whose checksums fit
@@ -135,7 +134,8 @@ def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[Row]]:
     except OSError as error:
         raise files.cannot_read(shard.overall, error) from error
     columns, first = _header(lines)
-    result = Shard(shard, columns, _layer_columns(shard), torn=bool(unended))
+    heads = shards.Heads(columns, _layer_columns(shard))
+    result = Shard(shard, heads, torn=bool(unended))
     return result, _rows(result, lines, first)
 
 
@@ -150,7 +150,7 @@ def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[Row]:
     """Yield the rows of a shard from its first line after the header on; note what is damaged."""
     byte = sum(len(line) + 1 for line in lines[:first])
     for number, line in enumerate(lines[first:], 1 + first):
-        row = _parse(line, shard.columns) if line else ""
+        row = _parse(line, shard.heads.columns) if line else ""
         if not isinstance(row, str):
             row["_line"] = line
             row["_at"] = number
@@ -200,13 +200,13 @@ class Blocks:
 
     def __init__(self, limit: int = 96) -> None:  # macOS allows 256 a process, Linux 1,024
         self._limit = limit
-        self._open: dict[Path, IO[bytes]] = {}
+        self._open: dict[Path, tuple[IO[bytes], int]] = {}  # with their sizes
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        for file in self._open.values():
+        for file, _size in self._open.values():
             file.close()
         self._open = {}
 
@@ -219,9 +219,9 @@ class Blocks:
         if not length:
             return b""
         try:
-            file = self._file(path)
+            file, size = self._open.get(path) or self._opened(path)
             # a damaged row may name any place: never ask for more than there is
-            inside = offset >= 0 and 0 < length <= os.fstat(file.fileno()).st_size - offset
+            inside = offset >= 0 and 0 < length <= size - offset
             file.seek(offset if inside else 0)
             block = file.read(length if inside else 0)
         except OSError as error:
@@ -230,13 +230,17 @@ class Blocks:
             raise ResultsError(f"{path}: has no {length} bytes at byte {offset}: damaged")
         return block
 
-    def _file(self, path: Path) -> IO[bytes]:
-        """Return an open file; where too many are open, close the least recently used."""
-        file = self._open.pop(path, None) or files.open_regular(path)
-        self._open[path] = file  # at the end, as the one used last
+    def _opened(self, path: Path) -> tuple[IO[bytes], int]:
+        """Open a file; where too many are open, close the one that was opened first.
+
+        Its size is asked once: a row is read after its blocks were written, and before they are.
+        """
+        file = files.open_regular(path)
+        self._open[path] = file, os.fstat(file.fileno()).st_size
         if len(self._open) > self._limit:
-            self._open.pop(next(iter(self._open))).close()
-        return file
+            first, _size = self._open.pop(next(iter(self._open)))
+            first.close()
+        return self._open[path]
 
 
 def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:

@@ -20,8 +20,9 @@ import os
 import time
 import zlib
 from contextlib import suppress
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep.catalog.columns import (
     LAYER_COLUMNS,
@@ -215,11 +216,23 @@ class _Appender:
                 raise cannot_write(self._path, error) from error
 
 
-class Heads(NamedTuple):
+@dataclass(frozen=True, eq=False)  # to compare, or hash, all columns takes long
+class Heads:
     """The columns of a shard's rows, and of its layer rows."""
 
     columns: Names
     layers: Names = ()
+
+    # each row has the checksum of its headers, and those of a shard are the same
+    @cached_property
+    def crc(self) -> int:
+        """The checksum of the header of rows without layer rows."""
+        return zlib.crc32(header(self.columns))
+
+    @cached_property
+    def crc_with_layers(self) -> int:
+        """The checksum of both headers."""
+        return zlib.crc32(header(self.layers), self.crc)
 
 
 OURS: Final = Heads(SHARD_COLUMNS, LAYER_COLUMNS)
@@ -238,7 +251,7 @@ def names_in(line: bytes) -> Names:
 
 def seal(text: bytes, heads: Heads, layers: bytes, samples: bytes) -> bytes:
     """Return the checksum of a row: `text` is its line up to the last comma, included."""
-    crc = zlib.crc32(layers, _start(heads, with_layers=bool(layers)))
+    crc = zlib.crc32(layers, heads.crc_with_layers) if layers else heads.crc
     return b"%08x" % zlib.crc32(text, zlib.crc32(samples, crc))
 
 
@@ -246,12 +259,6 @@ def fits(line: bytes, heads: Heads, layers: bytes, samples: bytes) -> bool:
     """Say whether a row's checksum fits its text, its blocks and these headers."""
     text, comma, checksum = line.rpartition(b",")
     return checksum == seal(text + comma, heads, layers, samples)
-
-
-@lru_cache
-def _start(heads: Heads, *, with_layers: bool) -> int:
-    crc = zlib.crc32(header(heads.columns))
-    return zlib.crc32(header(heads.layers), crc) if with_layers else crc
 
 
 def split(line: bytes) -> list[str]:

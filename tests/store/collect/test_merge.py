@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import tracemalloc
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -234,7 +235,7 @@ def measure_newer_layers(shard: ShardPath, points: list[Point]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "LAYER_COLUMNS", names)
         patch.setattr(shards, "check_declared", lambda *_: None)
-        patch.setattr(shards, "OURS", shards.OURS._replace(layers=names))
+        patch.setattr(shards, "OURS", replace(shards.OURS, layers=names))
         with shards.ShardWriter(shard) as writer:
             for point in points:
                 layer = resultsfolder.layer_of(point, "conv1", 1.5)

@@ -17,12 +17,13 @@ import json
 import os
 import sys
 from collections import Counter, abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain
 from math import isfinite, nan
+from operator import itemgetter
 from typing import Final
 
 from hpcsweep import catalog, files, sources
@@ -39,6 +40,8 @@ VERSION_MIX: Final = "version_mix"
 OLD_FILES: Final = "old_files"
 # cells of a row that are no columns of the tables, or are filled here
 _UNTOLD: Final = frozenset({*columns.COMMIT, "_line", "_at", "_byte", "source"})
+# cells of the tables that are filled here, in the order of `_cells`
+_FILLED: Final = ("submission", "source", "valid", "flags", "orphan")
 _BLOCKS: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes")
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
@@ -53,6 +56,7 @@ _shared_names = lru_cache(maxsize=1000)(frozenset[str])
 Key = tuple[int, object]  # sorts a cell
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 Mixes = dict[str, list[tuple[Versions, int]]]  # rows by versions, the most first, by GPU type
+_Picker = Callable[[Sequence[str]], Sequence[str]]
 OwnFiles = tuple[tuple[str, str], ...]  # the user's files behind a point, with digests
 
 
@@ -83,13 +87,12 @@ class TableRow:
     versions: Versions
     own_files: OwnFiles
     started: str  # when it was measured
-    order: tuple[Key, ...]  # by axis
+    axes: tuple[str, ...]  # its cells of `_AXES`
     origin: Origin
-    columns: tuple[str, ...]
     filled: frozenset[str]  # columns
     places: tuple[int, ...]  # offset and length in bytes: of its line, layer rows and samples
     shard: ShardPath
-    layer_columns: tuple[str, ...]  # of its shard
+    heads: Heads  # of its shard
     own: tuple[tuple[str, ...], ...]  # a command's own names: of axes, and of results
 
     def ending(self) -> bytes:
@@ -105,7 +108,7 @@ class TableRow:
         """Return the layer rows and samples of its line; `ResultsError` as of `texts`."""
         layers = blocks.read(self.shard.layers, *self.places[2:4])
         samples = blocks.read(self.shard.samples, *self.places[4:])
-        if not shards.fits(line, Heads(self.columns, self.layer_columns), layers, samples):
+        if not shards.fits(line, self.heads, layers, samples):
             raise ResultsError("its checksum does not fit")
         return layers, samples
 
@@ -130,9 +133,6 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
     shard = content.path
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
-    order = []
-    for name, numeric in zip(_AXES, _NUMERIC, strict=True):
-        order.append(_sortable(row.get(name, ""), numeric))
     made = TableRow(
         point_id=row["point_id"],
         status=PointStatus(row["status"]),
@@ -140,21 +140,25 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         flags=sys.intern(row.get("flags", "")),
         visit=sys.intern(row.get("visit", "")),
         gpu=sys.intern(row.get("gpu", "")),
-        versions=_shared(tuple(row.get(name, "") for name in MUST_AGREE)),
-        own_files=_own_files(*(row.get(name, "") for name in _MADE_OF)),
+        versions=_shared(_texts(row, MUST_AGREE)),
+        own_files=_own_files(*_texts(row, _MADE_OF)),
         started=row.get("started_at", ""),
-        order=tuple(order),
+        axes=_texts(row, _AXES),
         filled=_shared_names(frozenset(row)),
         origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
-        columns=content.columns,
-        places=(row["_byte"], len(row["_line"]) + 1, *(_number(row, name) for name in _BLOCKS)),
+        places=(row["_byte"], len(row["_line"]) + 1, *[_number(row, name) for name in _BLOCKS]),
         shard=shard,
-        layer_columns=content.layer_columns,
-        own=tuple(_names(row.get(name)) for name in OWN),
+        heads=content.heads,
+        own=tuple([_names(row.get(name)) for name in OWN]),
     )
     if made.status is PointStatus.OK and limits.is_impossible(row):
         made.doubt(limits.IMPOSSIBLE)
     return made
+
+
+def _texts(row: Row, names: Iterable[str]) -> tuple[str, ...]:
+    """Return cells of a row; equal texts share their memory."""
+    return tuple([sys.intern(text) if text else "" for text in map(row.get, names)])
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -192,6 +196,8 @@ class Pool:
 
     def best(self, rows: Sequence[TableRow]) -> TableRow:
         """Return the row of a point that counts."""
+        if len(rows) == 1:
+            return rows[0]
         own = [row for row in rows if row.origin.submission not in self.imported]
         brought = [row for row in rows if row.origin.submission in self.imported]
         best = [max(side, key=TableRow.rank) for side in (own, brought) if side]
@@ -201,8 +207,15 @@ class Pool:
 
     def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""
-        best = map(self.best, self.rows.values())
-        return sorted(best, key=lambda row: (row.order, row.point_id))
+        best = [self.best(rows) for rows in self.rows.values()]
+        # most axes have one value in all rows, and change no order
+        varying = [place for place, texts in enumerate(_texts_of_axes(best)) if len(texts) > 1]
+
+        def order(row: TableRow) -> tuple[list[Key], str]:
+            keys = [_sortable(row.axes[place], _NUMERIC[place]) for place in varying]
+            return keys, row.point_id
+
+        return sorted(best, key=order)
 
 
 def mixes(winners: Iterable[TableRow]) -> Mixes:
@@ -237,15 +250,18 @@ def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
 
 def named_axes(winners: Iterable[TableRow]) -> set[str]:
     """Return the axes that have another value than the default in some row."""
-    defaults = []
-    for axis, numeric in zip(catalog.AXES.values(), _NUMERIC, strict=True):
-        defaults.append({_sortable("", numeric), _sortable(cell(axis.default), numeric)})
     named = set[str]()
-    for row in winners:
-        for name, key, usual in zip(_AXES, row.order, defaults, strict=True):
-            if key not in usual:
-                named.add(name)
+    for place, texts in enumerate(_texts_of_axes(winners)):
+        default = cell(catalog.AXES[_AXES[place]].default)
+        usual = {_sortable(text, _NUMERIC[place]) for text in ("", default)}
+        if not usual.issuperset([_sortable(text, _NUMERIC[place]) for text in texts]):
+            named.add(_AXES[place])
     return named
+
+
+def _texts_of_axes(rows: Iterable[TableRow]) -> list[set[str]]:
+    """Return of each axis the texts that its cells have."""
+    return [set(texts) for texts in zip(*[row.axes for row in rows], strict=True)]
 
 
 def _number(row: Mapping[str, str], name: str) -> int:
@@ -321,6 +337,7 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
     mark(winners, pool, written.mixes)
     short, long = _columns_of_points(winners, plan)
     layer_columns = _columns_of_layers(winners)
+    pickers: dict[object, list[_Picker]] = {}  # of each kind of row those of the two tables
     with ExitStack() as stack:
         every = [stack.enter_context(files.replacing(path)) for path in sweep_dir.merged()]
         overall, details, layers, samples = every
@@ -333,16 +350,21 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
             line, layer_block, sample_block = row.texts(blocks)
             if row.origin.submission in plan.measured and not row.doubts:
                 _doubt_impossible_calls(row, layer_block)
+            kind = row.heads, row.own
+            if kind not in pickers:
+                pickers[kind] = [_picker(_names_of(row), table) for table in (short, long)]
             cells = _cells(row, line, plan)
-            for file, names in ((overall, short), (details, long)):
-                text = shards.joined([cells.get(name, "") for name in names])
-                file.write(f"{text}\n".encode())
-            written.for_messages.append(outcomes.told_of(cells))
-            if layer_block and row.layer_columns != layer_columns:
-                layer_block = _remapped(layer_block, row.layer_columns, layer_columns)
-            layers.write(layer_block.replace(b"\n", row.ending()))
+            for file, picked in zip((overall, details), pickers[kind], strict=True):
+                file.write(f"{shards.joined(picked(cells))}\n".encode())
+            if row.doubts:  # of others a message tells nothing
+                named = dict(zip(_names_of(row), cells, strict=False))
+                written.for_messages.append(outcomes.told_of(named))
+            if layer_block:
+                if row.heads.layers != layer_columns:
+                    layer_block = _remapped(layer_block, row.heads.layers, layer_columns)
+                layers.write(layer_block.replace(b"\n", row.ending()))
+                written.layer_rows += layer_block.count(b"\n")
             samples.write(sample_block)
-            written.layer_rows += layer_block.count(b"\n")
         for file in every:  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -368,30 +390,46 @@ def _columns_of_points(
 
 def _columns_of_layers(winners: Iterable[TableRow]) -> tuple[str, ...]:
     """Return the columns of this version, and then those that other versions wrote."""
-    others = {row.layer_columns for row in winners if row.places[3]}
+    others = {row.heads.layers for row in winners if row.places[3]}
     unknown = set[str]().union(*others).difference(columns.LAYER_COLUMNS)
     return (*columns.LAYER_COLUMNS, *sorted(unknown))
 
 
 def _doubt_impossible_calls(row: TableRow, block: bytes) -> None:
     """Doubt a row that an earlier version measured, which did not compare times with peaks."""
-    amp = row.order[_AXES.index("amp")][1]  # which a layer row does not tell
-    for call in parse_block(block, row.layer_columns):
+    amp = row.axes[_AXES.index("amp")]  # which a layer row does not tell
+    for call in parse_block(block, row.heads.layers):
         if limits.is_impossible({**call, "amp": amp}):
             row.doubt(limits.IMPOSSIBLE)
 
 
-def _cells(row: TableRow, line: bytes, plan: TablePlan) -> dict[str, str]:
-    """Return all cells of a row, with those that a command has of its own."""
-    cells = dict(zip(row.columns, shards.split(line), strict=True))
-    for column in OWN:
-        for name, value in json.loads(cells.get(column) or "{}").items():
-            # a number of a command has all digits that it gave
-            cells[name] = repr(value) if isinstance(value, float) else cell(value)
-    is_orphan = "" if row.point_id in plan.unknown else cell(row.point_id in plan.orphans)
+def _names_of(row: TableRow) -> tuple[str, ...]:
+    """Return the names of the cells of a row (`_cells`)."""
+    return (*row.heads.columns, *chain.from_iterable(row.own), *_FILLED)
+
+
+def _cells(row: TableRow, line: bytes, plan: TablePlan) -> list[str]:
+    """Return all cells of a row: its shard's, those that a command has of its own, `_FILLED`."""
+    cells = shards.split(line)
+    for column, names in zip(OWN, row.own, strict=True):
+        if names:
+            for value in json.loads(cells[row.heads.columns.index(column)]).values():
+                # a number of a command has all digits that it gave
+                cells.append(repr(value) if isinstance(value, float) else cell(value))
     submission = row.origin.submission  # an imported one may have another name here
-    cells |= {"submission": submission, "source": plan.sources.get(submission, "")}
-    return cells | {"valid": row.valid, "flags": row.flags, "orphan": is_orphan}
+    is_orphan = "" if row.point_id in plan.unknown else cell(row.point_id in plan.orphans)
+    source = plan.sources.get(submission, "")
+    cells += submission, source, row.valid, row.flags, is_orphan, ""
+    return cells
+
+
+def _picker(there: Sequence[str], wanted: Sequence[str]) -> _Picker:
+    """Return what picks the wanted cells of a row; one that it lacks is the empty one at its end.
+
+    Of two cells of one name the later counts.
+    """
+    places = {name: place for place, name in enumerate(there)}
+    return itemgetter(*[places.get(name, -1) for name in wanted])
 
 
 def _remapped(block: bytes, header: Sequence[str], names: Sequence[str]) -> bytes:
