@@ -43,6 +43,18 @@ def test_a_failed_replacement_leaves_the_old_file_and_no_rubbish(tmp_path: Path)
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_text_is_found_wherever_it_lies_in_the_blocks_of_a_file(tmp_path: Path) -> None:
+    """Across two of them, too; how long the file is says that it is not there."""
+    path = tmp_path / "log"
+    for place in (0, 5, (1 << 20) - 3, 1 << 20, (1 << 21) - 1):
+        path.write_bytes(b"x" * place + b"name" + b"x" * 9)
+        with path.open("rb") as file:
+            assert files.find(file, b"name") == files.find(file, b"name", place) == place
+            assert files.find(file, b"name", place + 1) == place + 13
+            assert files.last_lines(file, place, place + 4) == ["name"]
+            assert len(files.last_bytes(file)) == min(place + 13, 1 << 20)
+
+
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     """As a message about results, not a traceback."""
     with pytest.raises(ResultsError, match="cannot be written"), files.replacing(tmp_path / "a/b"):

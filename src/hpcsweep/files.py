@@ -25,6 +25,9 @@ _KINDS: Final = {
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
 _BLOCK: Final = 1 << 20  # bytes that are read at once: few calls, and little memory
+# bytes that are searched at once: the allocator keeps so little at hand, and a gigabyte takes 0.46 s
+# instead of 0.76
+_SEARCHED: Final = 1 << 16
 _LEFTOVER_SECONDS: Final = 86400.0  # a day: nobody still writes such a file
 COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -60,6 +63,40 @@ def regular_bytes(path: Path) -> bytes:
     """Return what a file holds; `OSError` as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
+
+
+def find(file: IO[bytes], text: bytes, begin: int = 0) -> int:
+    """Return where a text first stands behind `begin`, or how long the file is if it does not.
+
+    The file may be larger than the memory: it is read in blocks.
+    """
+    place = file.seek(begin)
+    held = b""  # a text may lie across two blocks
+    while block := file.read(_SEARCHED):
+        held += block
+        found = held.find(text)
+        if found >= 0:
+            return place + found
+        kept = min(len(held), len(text) - 1)
+        place += len(held) - kept
+        held = held[len(held) - kept :]
+    return place + len(held)
+
+
+def last_bytes(file: IO[bytes], begin: int = 0, end: int | None = None) -> bytes:
+    """Return the last MiB of a file, or of what lies from `begin` to `end` in it.
+
+    It holds the last lines of a program that may have filled the disk.
+    """
+    end = file.seek(0, os.SEEK_END) if end is None else end
+    begin = max(begin, end - _BLOCK)
+    file.seek(begin)
+    return file.read(end - begin)
+
+
+def last_lines(file: IO[bytes], begin: int = 0, end: int | None = None) -> list[str]:
+    """Return the lines of `last_bytes`."""
+    return last_bytes(file, begin, end).decode("utf-8", "replace").splitlines()
 
 
 def sha256(path: Path) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tracemalloc
 
 import pytest
 
@@ -75,6 +77,29 @@ def test_a_point_is_shown_with_its_part_of_the_log(failed):
     assert record["log"] == str(submission.log(0, 0).relative_to(failed.folder))
     one = json.loads(failed.run("show", "sweep", record["point_id"], "--json").stdout)
     assert one == {**one, **record, "command": "show"}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_of_a_log_that_is_larger_than_the_memory_a_points_lines_are_shown(failed, place):
+    """What filled it may stand before them, among them, or behind them."""
+    (record,) = json.loads(failed.run("show", "--status", "error", "--json").stdout)["points"]
+    log = failed.folder / record["log"]
+    point = PointState(record["point_id"], "", {}, log)
+    begins, *rest = point.log_text()
+    before, after = log.read_text().split("\n".join([begins, *rest]))
+    with log.open("wb") as file:
+        for number, text in enumerate([before, begins, "\n".join(rest), after]):
+            if number == place:
+                file.seek(1 << 28, os.SEEK_CUR)  # a hole
+                file.write(b"\n")
+            file.write(f"{text}\n".encode())
+    tracemalloc.start()
+    lines = point.log_text()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
+    assert lines[-len(rest) :] == rest
+    assert place == 2 or lines == [begins, *rest]
 
 
 def test_points_without_a_row_wait(tmp_path):

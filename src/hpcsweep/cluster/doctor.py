@@ -111,7 +111,8 @@ def paths(profile: Profile, *, in_job: bool) -> Iterator[ProfileFinding]:
 def _images(script: str) -> list[str]:
     """Return the container images that a script names; of another program, none."""
     with suppress(OSError):
-        text = Path(script).read_bytes()[:_SCRIPT]
+        with Path(script).open("rb") as file:
+            text = file.read(_SCRIPT)
         if text.startswith(b"#!"):
             folder = str(Path(script).parent).encode()
             script = text.replace(b'$(dirname "$0")', folder).decode(errors="replace")

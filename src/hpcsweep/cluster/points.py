@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hpcsweep import files
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import Point, varying
 from hpcsweep.store import chunk_file, outcomes, runs
@@ -51,17 +52,10 @@ class PointState:
 
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""
-        log = ""
-        if self.log:
-            with suppress(OSError):
-                log = self.log.read_text(encoding="utf-8", errors="replace")
-        lines: list[str] = []
-        for line in log.splitlines():
-            if lines or self.point_id in line:
-                lines.append(line)
-                if len(lines) > 1 and self.point_id in line:
-                    break
-        return lines[-_LOG_LINES:]
+        with suppress(OSError):
+            if self.log:
+                return _lines_about(self.point_id, self.log)
+        return []
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -144,6 +138,20 @@ def table(
         node = str(point.row.get("node") or "")
         rows.append((point.point_id[:_DIGITS], point.status, point.label, time, node, point.why))
     return "\n".join([f"{name}: {counts}{beside}", "", *folded(aligned(rows), width)])
+
+
+def _lines_about(point_id: str, log: Path) -> list[str]:
+    """Return the last lines of what a log, which may be larger than the memory, says of a point."""
+    name = point_id.encode()
+    with log.open("rb") as file:
+        first = files.find(file, name)
+        last = files.find(file, name, files.find(file, b"\n", first))
+        end = files.find(file, b"\n", last)
+        if first == end:  # the log does not name it
+            return []
+        before = files.last_bytes(file, end=first)
+        begin = first - len(before) + before.rfind(b"\n") + 1
+        return files.last_lines(file, begin, end)[-_LOG_LINES:]
 
 
 def _rounded(time: object) -> str:

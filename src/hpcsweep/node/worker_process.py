@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from hpcsweep import processes
+from hpcsweep import files, processes
 from hpcsweep.node.protocol import TEMPLATE
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _LAST_WORDS: Final = 400
 # What the C++ runtime prints before it ends the process, as for a CUDA error in a destructor.
 _TERMINATE: Final = "terminate called"
 _WHAT: Final = "what():  "
-# Of a log: a fault prints the stacks of all threads.
-_LAST_BYTES: Final = 1 << 20
 # Most replies fit; a larger buffer takes longer to make than to fill.
 _READ: Final = 1 << 16
 # For a process to end after its socket: it is killed then, and its exit code is not known.
@@ -262,12 +260,10 @@ class Worker:
         """
         try:
             with self._log.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(self._mark, size - _LAST_BYTES))
-                text = file.read(_LAST_BYTES).decode("utf-8", "replace")
+                said = files.last_lines(file, self._mark)
         except OSError:
             return ""
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = [line.strip() for line in said if line.strip()]
         thrown = _thrown(lines) if returncode == -signal.SIGABRT else ""
         if thrown:
             return thrown

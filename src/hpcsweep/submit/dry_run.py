@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import extras, messages
+from hpcsweep import extras, files, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launcher_to_slurm, slurm
 from hpcsweep.cluster.local import supervisors, this_machine
@@ -133,7 +133,8 @@ def _try_one(job: Submit) -> int:
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         submission = steps.through(_ONE_POINT, in_results(Path(folder), alone)).submission
         result = supervisors.run(submission, request.profile, supervisors.Counts(1))
-        log = submission.log(0, 0).read_text().splitlines()
+        with submission.log(0, 0).open("rb") as file:
+            log = files.last_lines(file)
     statuses = result.tally.statuses.keys()
     if PointStatus.TIMEOUT in statuses and limit < request.sweep.point_timeout:
         stopped = f"the point here was stopped after {duration(limit)}, and did not fail until then"

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hpcsweep import environment, messages, processes, sources
+from hpcsweep import environment, files, messages, processes, sources
 from hpcsweep.catalog import AXES, Role
 from hpcsweep.point import Point
 from hpcsweep.spec.space import Sweep
@@ -70,7 +70,7 @@ def asking(folders: Sequence[str], seconds: float = _SECONDS) -> Iterator[Ask]:
     reason.
     """
     ours, theirs = socket.socketpair()
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile() as said:
         with theirs:
             # it hears no Ctrl-C, and ends with what it started when the socket is closed
             child = subprocess.Popen(
@@ -95,8 +95,8 @@ def asking(folders: Sequence[str], seconds: float = _SECONDS) -> Iterator[Ask]:
                 answers: list[Answer] = json.loads(reply)
                 return answers
             code = child.wait()
-            said.seek(0)
-            lines = said.read().strip().splitlines() or [f"exit code {code}"]
+            lines = [line for line in files.last_lines(said) if line.strip()]
+            lines = lines or [f"exit code {code}"]
             return [{"failed": lines[-1]}] * len(questions)  # such as that there is no torch
 
         with child, ours, ours.makefile() as replies:

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final
 
-from hpcsweep import environment, processes
+from hpcsweep import environment, files, processes
 from hpcsweep.errors import EXIT_REQUEUE
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
@@ -179,8 +179,7 @@ class _LocalRun:
 
     def _finished(self, running: _Running) -> None:
         code = running.process.wait()
-        running.errors.seek(0)
-        lines = running.errors.read().decode("utf-8", "replace").strip().splitlines()
+        lines = [line for line in files.last_lines(running.errors) if line.strip()]
         self._drop(running)
         if code == 0 or self._stops:
             return

@@ -192,8 +192,10 @@ def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[st
         if "csv" in wanted:
             rows = csv.reader(lines)
             names = [name.strip() for name in next(rows, ())]
-            filled = [cells for cells in rows if cells]
-            row = _numbers(dict(zip_longest(names, filled[-1]))) if filled else {}
+            last: list[str] = []
+            for cells in rows:
+                last = cells or last
+            row = _numbers(dict(zip_longest(names, last))) if last else {}
         else:
             row = json.load(lines)
     if not row or not isinstance(row, dict):
