@@ -8,6 +8,9 @@ passes; the first point of a network holds its building. The start of a worker i
 With `--cpu`, seconds are those of the processor with one thread. Neighbours change them little, so
 use it on a machine that is not yours alone.
 
+`--device cuda` measures on a GPU. Where there is none it takes the pretend GPU of the tests, whose
+kernels compute nothing and take 1 us: then nearly all seconds are the host's.
+
 `--against` takes the `src` of another version; both take turns, in processes of their own, and the
 table has the medians of the rounds.
 """
@@ -26,12 +29,15 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+import pretendgpu
 from hpcsweep import catalog
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.checks import algorithm as proving
 from hpcsweep.measure.checks import control, numerics
-from hpcsweep.measure.measure_point import on_device
+from hpcsweep.measure.measure_point import torch_bench
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
@@ -114,6 +120,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--measure", type=json.loads, default={}, help="settings, as JSON")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
@@ -135,7 +142,13 @@ def main() -> None:
 
 def run_child(tree: Path, chosen: argparse.Namespace) -> list[Record]:
     """Measure all points in a process that imports this tree."""
-    environ = {**os.environ, "PYTHONPATH": str(tree.absolute())}
+    environ = dict(os.environ)
+    if chosen.device == "cuda" and not pretendgpu.is_real_one_here():
+        if why := pretendgpu.missing():
+            raise SystemExit(f"no GPU, and no pretend one: {why}")
+        # us; nothing shorter than an event's half is known of a kernel
+        environ = pretendgpu.built().environment(PRETEND_KERNEL_US="1")
+    environ["PYTHONPATH"] = str(tree.absolute())
     if (
         chosen.cpu
     ):  # the control, too: two threads that wait for each other burn time on a busy machine
@@ -150,9 +163,11 @@ def measure(chosen: argparse.Namespace) -> None:
     model_builder.torchvision_models()  # as the template has, before it makes a worker
     model_builder.settle()
     stages = Stages(time.process_time if chosen.cpu else time.perf_counter)
-    bench = watched_bench(stages)
+    # a GPU has a name of its own, under which the catalogue promises nothing
+    gpu = "cpu" if chosen.device == "cpu" else "any"
+    bench = watched_bench(stages, gpu)
     threads = 1 if chosen.cpu else None
-    defaults = catalog.axis_defaults("inference") | {"gpu": "cpu", "num_threads": threads}
+    defaults = catalog.axis_defaults("inference") | {"gpu": gpu, "num_threads": threads}
     settings = catalog.setting_defaults("inference") | chosen.measure
     for model in chosen.models:
         for size in chosen.sizes:
@@ -185,11 +200,11 @@ WATCHED: Final = (
 )
 
 
-def watched_bench(stages: Stages) -> Bench:
-    """Return a bench whose stages are watched."""
+def watched_bench(stages: Stages, gpu: str) -> Bench:
+    """Return the bench of a worker whose profile has this `gpu`; its stages are watched."""
     for watched in WATCHED:
         stages.watch(*watched)
-    return on_device("inference", "cpu")
+    return torch_bench("inference", {"gpu": gpu})
 
 
 def report(tree: Path, rounds: Sequence[Sequence[Record]]) -> None:

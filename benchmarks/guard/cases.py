@@ -8,10 +8,14 @@ import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+import pretendgpu
 
 RUN: Final = ("-c", "from hpcsweep.cli import run; run()")
 NOOP: Final = "workload: noop\naxes: {model: [a, b], input_size: {start: 1, stop: %d, step: 1}}\n"
@@ -52,6 +56,12 @@ CHECKED: Final = """
 workload: inference
 axes: {model: [resnet18, mobilenet_v3_small], input_size: [128], algorithm: [%s], num_threads: [1]}
 """
+# energy takes a second and a half of each point, whatever the program does
+ON_A_GPU: Final = """
+workload: inference
+axes: {model: [resnet18], input_size: [64], algorithm: [auto, gemm, implicit_gemm]}
+measure: {energy: false}
+"""
 SIDES: Final = ("measured:algorithm=auto", "measured:algorithm=gemm")
 NETWORKS: Final = (
     "alexnet",
@@ -91,11 +101,12 @@ class Program:
 
     tree: Path
     folder: Path
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def python(self, *arguments: str) -> float:
         """Run Python on this revision's source; return its MiB. `Skipped` where it fails."""
         path = os.pathsep.join((str(self.tree / "src"), str(self.tree)))
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        environment = {**self.variables, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         with tempfile.TemporaryFile("w+") as said:
             command = [sys.executable, *arguments]
             process = subprocess.Popen(
@@ -185,6 +196,20 @@ def _checked(algorithm: str) -> Callable[[Program], Run]:
     return make
 
 
+def _on_a_gpu(program: Program) -> Run:
+    """Time a sweep on the pretend GPU, whose kernels take 1 us: what is left is the host's.
+
+    Both revisions have this one's GPU.
+    """
+    if why := pretendgpu.missing():
+        raise Skipped(f"no pretend GPU: {why}")
+    gpu = pretendgpu.built().environment(PRETEND_KERNEL_US="1")
+    on_gpu = replace(program, variables=gpu)
+    file = on_gpu.write("gpu.yaml", ON_A_GPU)
+    submit = ("submit", file, "--cluster", "local", "--collect")
+    return lambda round_: on_gpu.command("--results", f"results-{round_}", *submit)
+
+
 def _networks(program: Program) -> Run:
     """Time a sweep of one point of each network, from its file to its table."""
     file = program.write("networks.yaml", MEASURED % (", ".join(NETWORKS), "224", "auto"))
@@ -211,4 +236,5 @@ CASES: Final = (
     Case("a point of five networks", _networks),
     Case("checked points, gemm", _checked("gemm")),
     Case("checked points, implicit_gemm", _checked("implicit_gemm")),
+    Case("points of a GPU that computes nothing", _on_a_gpu),
 )
