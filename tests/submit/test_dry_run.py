@@ -31,13 +31,18 @@ def test_a_dry_run_whose_point_fails_ends_as_the_run_would(desk):
 
 @pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
 def test_a_dry_run_without_slurms_programs_is_well(desk, launcher):
-    """A laptop has none; what could not be shown or asked is a warning."""
+    """A laptop has none; what could not be shown or asked is a warning.
+
+    The files that would be sent are kept where the output says so; submitit shows none.
+    """
     desk.spec(TEN)
     (desk.folder / "l40.yaml").write_text(f"gpu: l40\ntime: 30\nlauncher: {launcher}\n")
     done = desk.run("submit", "sweep.yaml", "--cluster", "l40.yaml", "--dry-run", PATH="/nowhere")
     assert "Slurm was not asked" in done.stderr
     assert "the point measured here: 1 ok" in done.stdout
     assert done.returncode == 0, done.stderr
+    kept = [str(path) for path in desk.folder.glob("hpcsweep-dry-run-*/*/submissions/*")]
+    assert re.findall("submit would send the files in (.*)", done.stdout) == kept
 
 
 @pytest.mark.parametrize(

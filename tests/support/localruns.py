@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -77,6 +78,8 @@ class Desk:
         ):
             patch.chdir(self.folder)
             patch.setattr(sys, "argv", ["hpcsweep", *words])
+            if "--dry-run" in words:  # it keeps in a temporary folder what it would send
+                patch.setattr(tempfile, "tempdir", str(self.folder))
             code = _exit_code()
         return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
 

@@ -58,9 +58,7 @@ def show(job: Submit) -> Submit:
     profile = job.profile
     if not job.new or not profile.in_slurm:
         return job
-    kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
-    kept_draft = SweepDir(Path(kept)).submission(job.new.id)
-    draft.tell_surroundings(kept_draft)
+    draft.tell_surroundings(job.new)
     node = next(iter(job.nodes))
     tasks = ceil(job.nodes[node] / profile.gpus_per_job)
     array = job_script.Array(0, min(tasks, job_script.max_size(slurm.config())), node)
@@ -73,6 +71,8 @@ def show(job: Submit) -> Submit:
     except MissingDependency as error:  # submitit makes no script where srun is not
         messages.warning(f"{error}; so no job script is shown, and Slurm was not asked")
         return job
+    kept = shutil.move(job.new.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
+    kept_draft = SweepDir(Path(kept)).submission(job.new.id)
     file = kept_draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
