@@ -98,34 +98,44 @@ class LayerTable:
         self._rest = stats.summarise(rest)
         self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
         self._overhead_pct = 100 * (self._over_clean(pass_times) - 1)
+        self._of_times = list[Row]()
 
     def rows(self, point: Point, about: About, of_others: Sequence[Cells] = ()) -> list[Row]:
         """Return the rows of timed layer calls in order, `__other__` last.
 
         `of_others` are further cells of the calls that are no convolutions.
         """
-        shared = _shared_cells(point, self._timed.timer)
-        calls = self._timed.calls
-        forward = len(calls) - self._timed.backward
         # if the profiled pass ran other layers, their kernels cannot be assigned to these
-        others = [call for call in calls if call.conv is None]
+        others = [call for call in self._timed.calls if call.conv is None]
         of_other_calls = iter(of_others if len(others) == len(of_others) else [])
         of_convolutions = iter(about)
+        # a point is recorded before each check that may end the process, with the same times
+        self._of_times = self._of_times or self._without_findings(point)
         rows = []
-        for index, (call, summary) in enumerate(zip(calls, self._of_calls, strict=True)):
+        for call, of_times in zip(self._timed.calls, self._of_times, strict=False):
             if call.conv is None:
                 found = [next(of_other_calls, Cells())]
             else:
                 found = [*next(of_convolutions)]
+            if of_times:
+                rows.append({**of_times, **row_of(*found)})
+        return [*rows, {**self._of_times[-1]}]
+
+    def _without_findings(self, point: Point) -> list[Row]:
+        """Return the rows of all layer calls, an empty one without times; `__other__` last."""
+        shared = _shared_cells(point, self._timed.timer)
+        calls = self._timed.calls
+        forward = len(calls) - self._timed.backward
+        rows = list[Row]()
+        for index, (call, summary) in enumerate(zip(calls, self._of_calls, strict=True)):
             if summary is None:
+                rows.append({})
                 continue
             direction = "forward" if index < forward else "backward"
             place = LayerCells(call_index=index, direction=direction)
-            times = summary.layer_cells(self._whole)
-            rows.append(row_of(shared, call_cells(call), place, times, *found))
+            rows.append(row_of(shared, call_cells(call), place, summary.layer_cells(self._whole)))
         rest = LayerCells(layer=OTHER, op=OTHER, call_index=len(calls), direction=None)
-        rows.append(row_of(shared, self._rest.layer_cells(self._whole), rest))
-        return rows
+        return [*rows, row_of(shared, self._rest.layer_cells(self._whole), rest)]
 
     def convolution_means(self) -> tuple[list[float], list[float]] | None:
         """Return the mean milliseconds of convolution calls, and of other calls that convolve.

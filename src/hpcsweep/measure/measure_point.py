@@ -145,6 +145,8 @@ def checked(
 
     The process may end in it: in a driver, or a profiler. The times are there already.
     """
+    amount = work.amount_cells(network.model, network.shapes)
+    times = replace(times, cells=[amount, *times.cells])  # of which each record has the same
     skipped = dict[str, str]()
     found = list[Finding]()
     for name, check in checks.items():
@@ -177,7 +179,6 @@ def record(
     cells: list[Cells] = [
         times.summary.cells(),
         TimeCells(throughput_ips=1000 * point.axes["batch_size"] / median),
-        work.amount_cells(network.model, network.shapes),
         ChoiceCells(algorithm_setup_ms=choices.setup_ms),
         LoadCells(load_avg_1min=network.load),
         *times.cells,

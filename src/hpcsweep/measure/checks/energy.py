@@ -24,6 +24,7 @@ from hpcsweep.catalog.checks.energy import (
 )
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.machine.drivers import Driver
+from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Choices, Network, Times
 from hpcsweep.measure.timing import clocks
 
@@ -61,6 +62,11 @@ class EnergyCheck(PointCheck):
     """
 
     history = False
+
+    def __init__(self, rig: Rig) -> None:
+        """Run nothing where no driver tells of energy."""
+        super().__init__(rig)
+        self.runs = rig.driver is not None
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Measure the energy of a pass; of a graph's replay if the host is slow."""
