@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, processes, sources
-from hpcsweep.catalog import COMMAND, NOOP
+from hpcsweep.catalog import COMMAND, NOOP, WORKLOADS
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
 def _fork_workers(fd: int) -> int:
     """Fork workers until the supervisor hangs up; in a worker, return its exit code."""
     processes.die_with_parent()
-    import_all()
+    import_all(os.environ[environment.WORKLOAD])
     gc.freeze()  # or a worker's first search for garbage would copy all that it shares
     requests = socket.socket(fileno=fd)
     while True:
@@ -106,12 +106,15 @@ def _fork_workers(fd: int) -> int:
         os.waitpid(between, 0)
 
 
-def import_all() -> None:
+def import_all(workload: str) -> None:
     """Import what every worker of a network needs."""
     # ruff: noqa: F401, PLC0415 - all of it is slow
-    import torchvision
-
     from hpcsweep.measure import measure_point  # with the workloads, the checks and the rig
+    from hpcsweep.measure import vision
+
+    vision.torchvision()
+    if WORKLOADS[workload].learns:
+        import torch._dynamo  # 2 s, which each optimizer needs
 
 
 def _work(fd: int, forked: Mapping[str, int]) -> int:
