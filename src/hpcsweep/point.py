@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,14 +63,25 @@ def is_point_id(text: object) -> bool:
 
 def varying(points: Iterable[Point]) -> tuple[str, ...]:
     """Return the axes that a label must name to tell points apart, beside those of each label."""
-    first: Mapping[str, Any] = {}
-    names: dict[str, None] = {}  # each once, in their order
-    for point in points:
-        first = first or point.axes
-        for name, value in first.items():
-            if point.axes.get(name) != value:
-                names[name] = None
+    names = differing([*points])
     return tuple(name for name in names if name not in {*LABEL, "input_width", "visit", "on_node"})
+
+
+def differing(points: Sequence[Point]) -> tuple[str, ...]:
+    """Return the axes that have not one value in all points; what differs first comes first."""
+    every = [point.axes for point in points]
+    places = {}
+    for name in every[0] if every else ():
+        values = [axes.get(name) for axes in every]
+        if not is_constant(values):
+            others = (place for place, value in enumerate(values) if not same(value, values[0]))
+            places[name] = next(others, len(values))
+    return tuple(sorted(places, key=places.__getitem__))
+
+
+def is_constant(values: Sequence[Any]) -> bool:
+    """Say whether all values are the same; True equals 1, and is another value."""
+    return values.count(values[0]) == len(values) and len({*map(type, values)}) == 1
 
 
 def canonical_json(value: object) -> str:

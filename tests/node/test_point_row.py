@@ -26,14 +26,17 @@ def test_a_local_launcher_hears_an_end_and_the_next_begin_at_once(
     """To write both at once is one start of the launcher less."""
     monkeypatch.setenv(environment.PROGRESS, "json")
     reports = Reports(tmp_path / "log")
-    reports.begins("1/2 begins a", "a")
+    reports.begins("10:00", "1/2 begins a", "a")
     reports.flush()
-    reports.ended("", "1/2 ok a", "ok", "very_noisy")
-    assert (tmp_path / "log").read_text().count("\n") == 1
-    reports.begins("2/2 begins b", "b")
+    reports.ended("10:01", "", "1/2 ok a", "ok", "very_noisy")
+    assert (tmp_path / "log").read_text() == "10:00 1/2 begins a\n"
+    reports.begins("10:01", "2/2 begins b", "b")
     reports.say("stopped\n  by a signal")
     heard = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert heard == [{"begins": "a"}, {"status": "ok", "doubts": "very_noisy"}, {"begins": "b"}]
+    assert heard == [
+        {"ended": [], "begins": "a"},
+        {"ended": [["ok", "very_noisy"]], "begins": "b"},
+    ]
     said = [line.split(" ", 1)[1] for line in (tmp_path / "log").read_text().splitlines()]
     assert said == ["1/2 begins a", "1/2 ok a", "2/2 begins b", "stopped by a signal"]
 

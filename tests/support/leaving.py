@@ -363,8 +363,8 @@ import json, socket, sys
 line = socket.socket(fileno=int(sys.argv[1]))
 line.sendall(b'{{"env": {{}}}}\\n')
 for request in line.makefile("rb"):
-    (asked,) = json.loads(request)["points"]
-    said = {said!r}.replace("ID", asked["point_id"])
+    (asked,) = json.loads(request)["ids"]
+    said = {said!r}.replace("ID", asked)
     line.sendall(said.encode() + b"\\n")
 """
     return lambda _module, *arguments: [sys.executable, "-c", program, *map(str, arguments)]

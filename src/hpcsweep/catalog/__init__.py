@@ -303,7 +303,7 @@ def setting_defaults(workload: str) -> dict[str, Any]:
 
 def network_of(axes: Mapping[str, Any]) -> Network:
     """Return a key that points, or rows, share if they have the same network."""
-    return tuple(axes.get(name) for name in axes_with(Role.NETWORK))
+    return tuple(map(axes.get, axes_with(Role.NETWORK)))
 
 
 def process_key(point: Point) -> str:

@@ -219,9 +219,10 @@ Row = dict[str, Any]
 
 
 def axis_cells(axes: Mapping[str, Any]) -> Row:
-    """Return the cells of a point's axes, and the cell `device`."""
+    """Return the cells of axes of a point; with the axis `gpu` the cell `device`, too."""
     cells = {name: value for name, value in axes.items() if name in catalog.AXES}
-    cells["device"] = axes.get("gpu")
+    if "gpu" in axes:
+        cells["device"] = axes["gpu"]
     return cells
 
 

@@ -82,8 +82,8 @@ class Cells:
         cls.declared = found
 
     def __init__(self, **cells: Any) -> None:  # noqa: ANN401 - each of its own type
-        unknown = [name for name in cells if name not in self.declared]
-        if unknown:
+        if not cells.keys() <= self.declared.keys():
+            unknown = [name for name in cells if name not in self.declared]
             raise UndeclaredCell(unknown, self.declared, type(self).__name__)
         vars(self).update(cells)
 

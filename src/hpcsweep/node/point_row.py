@@ -16,8 +16,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TextIO
 
 from hpcsweep import environment
-from hpcsweep.catalog import AXES
-from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, SUSPENDED, Row, axis_cells, undeclared
+from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, SUSPENDED, Row, undeclared
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import (
     AttemptCells,
@@ -25,7 +24,6 @@ from hpcsweep.catalog.row_records import (
     MachineCells,
     OriginCells,
     OutcomeCells,
-    PointCells,
     WallCells,
 )
 from hpcsweep.store.state import PointStatus
@@ -43,8 +41,9 @@ if TYPE_CHECKING:
 class Reports:
     """The log of one attempt, and its news for a local launcher: a JSON object a line.
 
-    The news are `begins`, the label of the current point, and `status` and `doubts` of those before
-    it. Lines about points that begin or end wait for `flush`, or for `say`.
+    The news are `ended`, the status and doubts of points, and `begins`, the label of the point that
+    follows them. Lines about points that begin or end wait for `flush`, or for `say`. The times of
+    these lines are UTC in ISO format.
     """
 
     def __init__(self, log: Path) -> None:
@@ -52,21 +51,22 @@ class Reports:
         self._log = log
         self._fd = -1
         self._lines: list[str] = []
-        self._news: list[dict[str, str]] = []
+        self._ended: list[tuple[str, str]] = []
+        self._begins = ""
 
-    def begins(self, text: str, label: str) -> None:
+    def begins(self, when: str, text: str, label: str) -> None:
         """Keep that a point begins; the worker's output up to its end belongs to this point."""
-        self._news.append({"begins": label})
-        self._lines.append(_line(text))
+        self._begins = label
+        self._lines.append(_line(when, text))
 
-    def ended(self, trace: str, text: str, status: str, doubts: str) -> None:
+    def ended(self, when: str, trace: str, text: str, status: str, doubts: str) -> None:
         """Keep the trace of an exception, and the line about a point's end."""
-        self._news.append({"status": status, "doubts": doubts})
-        self._lines += [trace, _line(text)]
+        self._ended.append((status, doubts))
+        self._lines += [trace, _line(when, text)]
 
     def say(self, text: str) -> None:
         """Write a line, after those that wait."""
-        self._lines.append(_line(text))
+        self._lines.append(_line(now(), text))
         self.flush()
 
     def flush(self) -> None:
@@ -79,10 +79,12 @@ class Reports:
             os.write(self._fd, lines.encode())
         if not self._to_launcher:
             show(lines, sys.stdout)
-        elif self._news:
-            sys.stdout.write("".join(f"{json.dumps(news)}\n" for news in self._news))
+        elif self._ended or self._begins:
+            news = {"ended": self._ended, "begins": self._begins}
+            sys.stdout.write(f"{json.dumps(news)}\n")
             sys.stdout.flush()
-            self._news = []
+            self._ended = []
+            self._begins = ""
 
 
 def show(text: str, stream: TextIO) -> None:
@@ -104,8 +106,8 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
-def _line(text: str) -> str:
-    return f"{now()} {' '.join(text.split())}\n"
+def _line(when: str, text: str) -> str:
+    return f"{when} {' '.join(text.split())}\n"
 
 
 def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
@@ -130,21 +132,17 @@ def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
     return row_of(attempt, origin, known, MachineCells(node=node()))
 
 
-def of_point(
-    point: Point, outcome: Outcome, started_at: str, wall: float, place: PointCells
-) -> Row:
-    """Return the cells of one point: its axes, outcome and times, and its `place` in the chunk.
+def of_point(point: Point, outcome: Outcome, started_at: str, wall: float, place: Row) -> Row:
+    """Return the cells of one point: its outcome and times, and those of its `place` in the chunk.
 
     `started_at` is a UTC time in ISO format. `wall` are the seconds from the point's request to its
     outcome: the start of a worker where it needs one, the network, warm-up, all passes, and their
     proof.
     """
-    of_command = {name: value for name, value in point.axes.items() if name not in AXES}
     row = row_of(
         KeyCells(point_id=point.point_id, status=outcome.status),
-        place | PointCells(own_axes=of_command or None),
         OutcomeCells(
-            status_reason=outcome.reason,
+            status_reason=outcome.reason or None,
             valid=outcome.row.get("valid", outcome.status is PointStatus.OK),
         ),
         WallCells(
@@ -153,7 +151,7 @@ def of_point(
             timed_share=None if outcome.timed_s is None else outcome.timed_s / wall,
         ),
     )
-    return {**axis_cells(point.axes), **outcome.row, **row}
+    return {**place, **outcome.row, **row}
 
 
 def declared(outcome: Outcome) -> tuple[Outcome, set[str]]:
@@ -169,6 +167,8 @@ def declared(outcome: Outcome) -> tuple[Outcome, set[str]]:
         odd = undeclared(layer, "layers")
         layers.append({n: value for n, value in layer.items() if n not in odd} if odd else layer)
         unknown |= odd
+    if not unknown:
+        return outcome, unknown
     return replace(outcome, row=row, layers=layers), unknown
 
 
@@ -185,7 +185,7 @@ def without_times(row: Row, wrapper: str) -> Row:
     """Return the row of a point under a profiler: its status and memory, without times."""
     is_ok = row["status"] == PointStatus.OK
     profiled = OutcomeCells(
-        status_reason="" if is_ok else f"{row['status']}: {row['status_reason']}",
+        status_reason="" if is_ok else f"{row['status']}: {row['status_reason'] or ''}",
         profiler=wrapper,
         flags=";".join(filter(None, (row.get("flags"), "profiled"))),
         valid=False,

@@ -8,14 +8,21 @@ ends in the check, these times have their row. Standard library only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OutcomeCells
+from hpcsweep.store import chunk_file
 
 # not only for type checkers: `typed_json` evaluates the annotations of the messages
-from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from hpcsweep.point import Point
 
 # The second argument of the program `node.worker`, where it is to fork workers.
 TEMPLATE: Final = "template"
@@ -34,6 +41,18 @@ class MeasureRequest:
     tries: int = 0
     skipped: tuple[str, ...] = ()
     history: dict[str, Any] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the message; of its points it has the axes by column, as most are constant."""
+        others = {"tries": self.tries, "skipped": self.skipped, "history": self.history}
+        return {**chunk_file.to_columns(self.points), **others}
+
+    @classmethod
+    def from_plain(cls, message: Mapping[str, Any]) -> Self:
+        """Return the request that a message is."""
+        points = tuple(chunk_file.from_columns(message))
+        others = {name: message[name] for name in ("tries", "history")}
+        return cls(points=points, skipped=tuple(message["skipped"]), **others)
 
 
 @dataclass(frozen=True, kw_only=True)

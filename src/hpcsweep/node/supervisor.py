@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
-from hpcsweep.catalog import COMMAND, workload_of
+from hpcsweep.catalog import AXES, COMMAND, workload_of
+from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells, PointCells
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
@@ -36,7 +37,7 @@ from hpcsweep.node.job_limits import JobTime, Stop, SuspensionWatch
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
 from hpcsweep.node.worker_care import WorkerCare
-from hpcsweep.point import varying
+from hpcsweep.point import differing, varying
 from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.outcomes import doubts_of
@@ -98,7 +99,10 @@ class Attempt:
         self._fenced_off = False
         self._left_to_others = False
         self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
-        self._in_labels = varying(self._chunk.points)
+        points = self._chunk.points
+        self._in_labels = varying(points)
+        self._differing = differing(points)
+        self._own_axes = [name for name in points[0].axes if name not in AXES]
         self._sources = sources.Sources(settings.search_path)
         # from here on this attempt's file fences off older ones
         self._shard, self._writer = self._open_shard()
@@ -226,7 +230,7 @@ class Attempt:
         self._waited = 0.0
         clock = time.monotonic()
         began = time.time()
-        self._begins(message[0], at, len(points))
+        label = self._begins(message[0], at, len(points), point_row.utc(began))
         self._reports.flush()
         before = self._board.others() if self._board else 0
         skipped = self._skip(message[0])
@@ -236,26 +240,30 @@ class Attempt:
         seconds = self._waited + sum(outcome.seconds for outcome in outcomes)
         wait = time.monotonic() - clock - seconds
         began += self._waited
+        when = point_row.utc(began)
         for number, outcome in enumerate(outcomes):
             if self._is_fenced():
                 return number
             point = message[number]
             wall = outcome.seconds
             if number:
-                self._begins(point, at + number, len(points))
+                label = self._begins(point, at + number, len(points), when)
             else:
                 wall += wait
-            row = self._commit(point, outcome, point_row.utc(began), wall)
+            row = self._commit(point, outcome, when, wall)
             began += wall
+            when = point_row.utc(began)
             place = f"{at + number + 1}/{len(points)}"
-            text = f"{row['status']} {self._label(point)} {point.point_id} {_result(row)}"
-            self._reports.ended(outcome.trace, f"{place} {text}", row["status"], doubts_of(row))
+            text = f"{place} {row['status']} {label} {point.point_id} {_result(row)}"
+            self._reports.ended(when, outcome.trace, text, row["status"], doubts_of(row))
         self._short.answered(outcomes)
         return len(outcomes)
 
-    def _begins(self, point: Point, at: int, total: int) -> None:
+    def _begins(self, point: Point, at: int, total: int, when: str) -> str:
+        """Report that a point begins, and return its label."""
         label = self._label(point)
-        self._reports.begins(f"{at + 1}/{total} begins {label} {point.point_id}", label)
+        self._reports.begins(when, f"{at + 1}/{total} begins {label} {point.point_id}", label)
+        return label
 
     def _fits(self, point: Point) -> bool:
         """Say whether a point fits the time left; `Incomplete` if no job like this one fits it."""
@@ -363,9 +371,7 @@ class Attempt:
         if unknown:
             names = ", ".join(sorted(unknown))
             self._reports.say(f"{point.point_id}: left out what no record declares: {names}")
-        seed = self._chunk.order_seed
-        place = PointCells(place=self._places[point.point_id], order_seed=seed)
-        row = point_row.of_point(point, outcome, started_at, wall, place)
+        row = point_row.of_point(point, outcome, started_at, wall, self._place_of(point))
         if "own_files" not in row:  # the worker, which fills it, is gone
             row |= row_of(OriginCells(own_files=self._sources.cell(point)))
         if self._board:
@@ -378,6 +384,15 @@ class Attempt:
         self._time.has_row(wall)
         return row
 
+    def _place_of(self, point: Point) -> Row:
+        """Return the cells of a point's place in the chunk, and of axes that differ in it."""
+        own = {name: point.axes[name] for name in self._own_axes}
+        place = PointCells(place=self._places[point.point_id], own_axes=own or None)
+        return {
+            **axis_cells({name: point.axes[name] for name in self._differing}),
+            **row_of(place),
+        }
+
     def _note_machine(self, machine: Mapping[str, Any]) -> None:
         if not self._machine:  # all workers of an attempt have the same
             self._set_machine(machine)
@@ -389,8 +404,11 @@ class Attempt:
     def _set_machine(self, machine: Mapping[str, Any]) -> None:
         """Keep the worker's report on its machine, and set the cells that every row has."""
         self._machine = machine
-        common = point_row.of_attempt(self._manifest, self._shard, machine.get("row", {}))
-        self._writer.set_common(common)
+        axes = self._chunk.points[0].axes
+        same = {name: axes[name] for name in axes.keys() - {*self._differing}}
+        of_attempt = point_row.of_attempt(self._manifest, self._shard, machine.get("row", {}))
+        order = row_of(PointCells(order_seed=self._chunk.order_seed))
+        self._writer.set_common({**axis_cells(same), **of_attempt, **order})
 
     def _write_env(self, state: AttemptState, reason: str) -> None:
         record = AttemptRecord(
@@ -411,7 +429,7 @@ class Attempt:
 def _result(row: Row) -> str:
     """Return the time of a point, or why it was not measured, for the log."""
     took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
-    reason = f"({row['status_reason']})" if row["status_reason"] else ""
+    reason = f"({row['status_reason']})" if row.get("status_reason") else ""
     missing = f"(without {row['checks_missing']})" if row.get("checks_missing") else ""
     return f"{took} {reason} {missing}"
 

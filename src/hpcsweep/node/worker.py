@@ -146,7 +146,7 @@ def _work(fd: int, forked: Mapping[str, int]) -> int:
         line.send(typed_json.to_plain(Hello(refused=str(missing))))
         return missing.exit_code
     for text in line.requests:
-        request = typed_json.from_plain(MeasureRequest, json.loads(text))
+        request = MeasureRequest.from_plain(json.loads(text))
         bench.history = request.history
         found = tuple(outcomes(bench, request, line.send))
         reply = Reply(outcomes=found, history=bench.history)
@@ -181,8 +181,8 @@ def outcomes(
         after = sources.own_files_here(point)
         origin = OriginCells(own_files=before if before == after else _both(before, after))
         row = {**found.row, **row_of(origin)}
-        seconds = time.monotonic() - began
-        yield replace(found, row=row, point_id=point.point_id, seconds=seconds)
+        told = {"row": row, "point_id": point.point_id, "seconds": time.monotonic() - began}
+        yield Outcome(**{**vars(found), **told})  # `replace` takes three times as long
         if found.fatal:
             return
 

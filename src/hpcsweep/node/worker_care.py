@@ -134,7 +134,7 @@ class WorkerCare:
         request = MeasureRequest(
             points=points, tries=tries, skipped=tuple(skipped), history=self._history
         )
-        worker.ask(typed_json.to_plain(request))
+        worker.ask(request.to_plain())
         reply = self._wait(worker, seconds, self.stop.wanted)
         if isinstance(reply, Interrupted) and not self.stop.orphaned:
             reply = self._wait(worker, self.kill_wait, self.stop.launcher_is_gone)

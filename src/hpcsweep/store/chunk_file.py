@@ -18,14 +18,15 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
-from hpcsweep.point import Point, is_point_id
+from hpcsweep.point import Point, is_constant, is_point_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _SEALED: Final = re.compile(rb'(\{"chunk":\d+,)"crc":"([0-9a-f]{8})",')
@@ -104,34 +105,39 @@ def _prove(line: bytes) -> None:
 
 
 def _encode(chunk: Chunk) -> dict[str, Any]:
-    first = chunk.points[0]
-    values = []
-    for name in first.axes:
-        column = [point.axes[name] for point in chunk.points]
-        first_value = column[0]
-        # True equals 1, and is another value
-        is_constant = column.count(first_value) == len(column) and len({*map(type, column)}) == 1
-        values.append(first_value if is_constant else column)
-    return {
-        "chunk": chunk.index,
-        "seconds": round(chunk.seconds, 3),
-        "workload": first.workload,
-        "measure": dict(first.measure),
-        "axes": [*first.axes],
-        "values": values,
-        "ids": [point.point_id for point in chunk.points],
-    }
+    seconds = round(chunk.seconds, 3)
+    return {"chunk": chunk.index, "seconds": seconds, **to_columns(chunk.points)}
 
 
 def _decode(index: int, record: dict[str, Any]) -> Chunk:
     """Return a chunk; `ValueError` for another one, or where an id is none: it names files."""
-    ids = record["ids"]
-    if record["chunk"] != index or not all(map(is_point_id, ids)):
+    if record["chunk"] != index or not all(map(is_point_id, record["ids"])):
         raise ValueError("it is another chunk, or has points without an id")
+    return Chunk(index, tuple(from_columns(record)), float(record["seconds"]))
+
+
+def to_columns(points: Sequence[Point]) -> dict[str, Any]:
+    """Return points of one sweep as the values of each axis: one where all have the same."""
+    first = points[0]
+    axes = [point.axes for point in points]
+    values = []
+    for name in first.axes:
+        column = [*map(itemgetter(name), axes)]
+        values.append(column[0] if is_constant(column) else column)
+    return {
+        "workload": first.workload,
+        "measure": dict(first.measure),
+        "axes": [*first.axes],
+        "values": values,
+        "ids": [point.point_id for point in points],
+    }
+
+
+def from_columns(record: Mapping[str, Any]) -> Iterator[Point]:
+    """Yield the points that `to_columns` made a record of."""
+    ids = record["ids"]
     found = record["values"]
     columns = [value if isinstance(value, list) else [value] * len(ids) for value in found]
-    points = []
     for point_id, *values in zip(ids, *columns, strict=True):
         axes = dict(zip(record["axes"], values, strict=True))
-        points.append(Point(record["workload"], axes, record["measure"], point_id))
-    return Chunk(index, tuple(points), float(record["seconds"]))
+        yield Point(record["workload"], axes, record["measure"], point_id)

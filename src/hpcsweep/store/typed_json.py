@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CHECKSUM: Final = "crc"
+_PLAIN: Final = frozenset((str, int, float, bool, dict, list, NoneType))
 
 
 def from_plain(kind: type[T], record: Mapping[str, Any]) -> T:
@@ -28,11 +29,14 @@ def from_plain(kind: type[T], record: Mapping[str, Any]) -> T:
     the field cannot be None. `ValueError` names a key of a wrong type, or missing keys.
     """
     values: dict[str, Any] = {}
-    for name, (hint, nullable) in _fields(cast("Hashable", kind)).items():
+    for name, (hint, usual, nullable) in _fields(cast("Hashable", kind)).items():
         value = record.get(name)
         if value is None:
             if nullable and name in record:
                 values[name] = None
+            continue
+        if type(value) is usual:  # most values
+            values[name] = value
             continue
         try:
             values[name] = _value(value, hint)
@@ -46,10 +50,13 @@ def from_plain(kind: type[T], record: Mapping[str, Any]) -> T:
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - a dataclass, or what one holds
     """Convert a record to a JSON object, with the records inside it and inside its tuples."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
     if isinstance(value, tuple):
         return [to_plain(item) for item in value]
     if is_dataclass(value):
-        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: to_plain(getattr(value, name)) for name in _names(cast("Hashable", kind))}
     return value
 
 
@@ -73,21 +80,27 @@ def _crc(record: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(text.encode('ascii')):08x}"
 
 
+@lru_cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cast("Any", kind)))
+
+
 @lru_cache  # to resolve the annotations of a class takes longer than to read a record
-def _fields(kind: Hashable) -> dict[str, tuple[Any, bool]]:
-    """Return by field its type, and whether it may be null."""
+def _fields(kind: Hashable) -> dict[str, tuple[Any, Any, bool]]:
+    """Return by field its type, the same without parameters, and whether it may be null."""
     types = {}
     for name, hint in get_type_hints(kind).items():
         nullable = get_origin(hint) is UnionType
         inner = get_args(hint)  # of a union: TYPE | None, there is no other
-        types[name] = (inner[inner[0] is NoneType] if nullable else hint, nullable)
+        known = inner[inner[0] is NoneType] if nullable else hint
+        types[name] = known, get_origin(known) or known, nullable
     return types
 
 
 def _value(value: Any, hint: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Convert a JSON value to the type of its field; `TypeError` where it does not fit."""
     kind = get_origin(hint) or hint
-    if kind is Any or type(value) is kind:  # most values
+    if kind is Any or type(value) is kind:
         return value
     if isinstance(value, dict) and is_dataclass(kind):
         return from_plain(hint, value)

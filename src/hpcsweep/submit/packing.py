@@ -18,11 +18,12 @@ import hashlib
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain, groupby, islice
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, network_of
-from hpcsweep.point import Point
+from hpcsweep.point import Point, differing
 from hpcsweep.store.chunk_file import Chunk
 
 Block = Sequence[Any]  # of points, or of what stands for them
@@ -52,7 +53,10 @@ def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
 
 
 def _configuration(point: Point) -> Hashable:
-    return tuple([value for name, value in point.axes.items() if name not in _COMPARED])
+    axes = {**point.axes}
+    for name in _COMPARED:
+        axes.pop(name, None)
+    return tuple(axes.values())
 
 
 def packed(
@@ -65,15 +69,13 @@ def packed(
     workers = set[Hashable]()
     for block in blocks:
         costs = [seconds_of(point) for point in block]
-        starts = limits.start + limits.worker * len({worker_of(point) for point in block})
-        fits = starts + sum(costs) <= limits.seconds and len(block) <= limits.points
-        parts: list[Block] = [block]
-        if fits:
-            costs = [sum(costs)]
-        else:  # its points find a place one by one
-            parts = [[point] for point in block]
-        for part, seconds in zip(parts, costs, strict=True):
-            needed = {worker_of(point) for point in part}
+        keys = {worker_of(point) for point in block}
+        whole = limits.start + limits.worker * len(keys) + sum(costs)
+        parts: list[tuple[Block, float, set[Hashable]]] = [(block, sum(costs), keys)]
+        if whole > limits.seconds or len(block) > limits.points:  # they find a place one by one
+            one_by_one = zip(block, costs, strict=True)
+            parts = [([point], seconds, {worker_of(point)}) for point, seconds in one_by_one]
+        for part, seconds, needed in parts:
             more = seconds + limits.worker * len(needed - workers)
             full = total + more > limits.seconds or len(batch) + len(part) > limits.points
             if batch and full:
@@ -148,15 +150,19 @@ def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Bl
 
 def arranged(chunk: Chunk) -> Chunk:
     """Return a chunk with its points in the order in which they are measured."""
+    # of the other axes all points have the same value: to hash them takes longer than all else
+    told = [name for name in differing(chunk.points) if name not in _COMPARED]
 
-    def rank(*what: object) -> str:
+    def rank(*what: object) -> bytes:
         """Return a random number of a thing, the same each time."""
-        return hashlib.sha256(repr((chunk.order_seed, *what)).encode()).hexdigest()
+        return hashlib.sha256(repr((chunk.order_seed, *what)).encode()).digest()
+
+    rank_of_network = cache(rank)  # of each there are many points
 
     def place(point: Point) -> tuple[Any, ...]:
         visit = point.axes.get(VISIT, 1)
-        network = rank(visit, network_of(point.axes))
-        configuration = rank(visit, _configuration(point))
+        network = rank_of_network(visit, network_of(point.axes))
+        configuration = rank(visit, *map(point.axes.get, told))
         return visit, network, configuration, rank(point.point_id)
 
     return replace(chunk, points=tuple(sorted(chunk.points, key=place)))

@@ -169,12 +169,13 @@ class _LocalRun:
             self._finished(running)
             return
         *lines, running.buffer = (running.buffer + data).split(b"\n")
-        for news in json.loads(b"[%s]" % b",".join(lines)):  # at once: a point has two lines
-            if "status" in news:
-                self._result.tally.add(news["status"], news["doubts"])
+        for line in lines:
+            news = json.loads(line)
+            for status, doubts in news["ended"]:
+                self._result.tally.add(status, doubts)
                 running.vain = 0
-                self._progress.point(news["status"])
-            if "begins" in news:
+                self._progress.point(status)
+            if news["begins"]:
                 self._progress.begins(news["begins"])
 
     def _finished(self, running: _Running) -> None:
