@@ -148,6 +148,16 @@ class SweepDir:
                     break  # one message a submission
         return problems
 
+    def see_anew(self) -> None:
+        """Let NFS ask its server which submissions there are; its memory may be a minute old."""
+        for folder in (self.submissions_dir, self.shards_dir):
+            files.see_anew(folder)
+
+    def names(self) -> list[str]:
+        """Return the ids of all submissions, sorted."""
+        every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
+        return sorted(every if self.only is None else every & self.only)
+
     def ages(self) -> dict[str, SubmissionOrder]:
         """Return the order of submissions, and so of their rows, by id; the oldest comes first.
 
@@ -156,9 +166,8 @@ class SweepDir:
         """
         ages: list[SubmissionOrder] = []
         last = 0
-        every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
         # by id, so that one without a readable manifest follows the one that was sent before it
-        for name in sorted(every if self.only is None else every & self.only):
+        for name in self.names():
             with suppress(ResultsError):
                 last = self.submission(name).read_manifest().round
             ages.append((last, name))

@@ -75,10 +75,9 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with suppress(ResultsError):  # the holder's name is only for messages
             holder = Holder(what=what, since=now, process=processes.identity())
-            files.write_json(holder_file, typed_json.to_plain(holder))
+            files.write_json(holder_file, typed_json.to_plain(holder), lasting=False)
         manifest.check_layout(sweep_dir.path)  # again: a newer program may have held the lock
-        for folder in (sweep_dir.submissions_dir, sweep_dir.shards_dir):  # so may another host
-            files.see_anew(folder)
+        sweep_dir.see_anew()  # so may another host
         yield
         if sweep_dir.submissions_dir.is_dir():
             manifest.keep_layout(sweep_dir.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,50 @@ def test_a_second_collect_without_news_reads_nothing(folder: Folder) -> None:
         commit(writer, points[2], second)
         report = collect(folder.sweep_dir)
     assert (report.shards_read, report.points, report.left_out) == (2, 3, [])
+
+
+def test_tables_are_synced_once_each_and_nothing_else_is(
+    measured: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who holds the lock, and what collect remembers, need not outlast a crash: a sync is slow."""
+    synced: list[str] = []
+
+    def noted(file: Any, sync: Callable[[Any], None] = os.fsync) -> None:
+        number = file if isinstance(file, int) else file.fileno()
+        synced.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    collect(measured.sweep_dir)
+    names = sorted(Path(path).name.split(".")[1] for path in synced)
+    assert names == ["details", "layers", "layout", "overall", "samples"]  # layout: the first time
+    synced.clear()
+    assert collect(measured.sweep_dir).shards_read == 0
+    assert synced == []
+
+
+def test_a_collect_without_news_costs_few_calls_and_no_lock(measured: Folder) -> None:
+    """So thousands of sweeps, most of them as they were, take seconds."""
+    collect(measured.sweep_dir)
+    opened: list[str] = []
+    counting = True
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        # a number is of a file that was opened before
+        if counting and event == "open" and not isinstance(arguments[0], int):
+            opened.append(Path(os.fsdecode(arguments[0])).name)
+
+    sys.addaudithook(note)  # which stays as long as the process
+    try:
+        report = collect(measured.sweep_dir)
+    finally:
+        counting = False
+    assert report.shards_read == 0
+    passing = [name for name in opened if name.endswith(".tmp")]  # by which NFS asks its server
+    assert len(passing) == 2
+    # the folder of the only submission is opened to see whether this user may
+    assert {*opened} - {*passing} == {"layout.json", ".collect.json", "sweep.yaml", "s1"}
+    assert len(opened) == 6
 
 
 def test_the_folder_from_which_it_is_called_makes_no_news(

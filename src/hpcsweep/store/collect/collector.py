@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep import files
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.store import chunk_file, locks, outcomes, runs, typed_json
+from hpcsweep.store import chunk_file, locks, manifest, outcomes, runs, typed_json
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Pool, TablePlan, TableRow, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
@@ -38,7 +38,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 from hpcsweep.version import __version__
 
-_FORMAT: Final = f"12 {__version__}"  # of the memory: another version reads everything again
+_FORMAT: Final = f"13 {__version__}"  # of the memory: another version reads everything again
 # Points in the command that measures destroyed ones again: a line that can still be copied. After
 # it has run, collect names the next ones.
 _NAMED: Final = 20
@@ -54,16 +54,22 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
     seconds, `ResultsError` where the folder cannot be written or has a newer layout.
     """
     began = time.perf_counter()
-    with errors_named(), locks.held(sweep_dir, "collect", timeout):
-        mine = *sweep_dir.merged(), sweep_dir.collect_index
-        remove_leftovers(sweep_dir.path, mine)  # safe: nobody else writes them without the lock
-        report = _collect(sweep_dir)
+    with errors_named():
+        manifest.check_layout(sweep_dir.path)
+        sweep_dir.see_anew()
+        report = _remembered(sweep_dir)
+        if report is None:
+            with locks.held(sweep_dir, "collect", timeout):
+                mine = *sweep_dir.merged(), sweep_dir.collect_index
+                # safe: nobody else writes them without the lock
+                remove_leftovers(sweep_dir.path, mine)
+                report = _collect(sweep_dir)
     return replace(report, seconds=round(time.perf_counter() - began, 3))  # to milliseconds
 
 
 def is_up_to_date(sweep_dir: SweepDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
-    return _report_of(sweep_dir, _state_of(sweep_dir, sweep_dir.manifests())) is not None
+    return _remembered(sweep_dir) is not None
 
 
 def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
@@ -142,12 +148,8 @@ def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
 
 
 def _collect(sweep_dir: SweepDir) -> CollectReport:
+    state = _state_of(sweep_dir)  # first: shards may grow while they are read
     manifests = sweep_dir.manifests()
-    state = _state_of(sweep_dir, manifests)  # first: shards may grow while they are read
-    before = _report_of(sweep_dir, state)
-    if before:
-        report = CollectReport(**before)
-        return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
     sources = {record.id: record.source for record in manifests if record.source}
     reading = _Reading(sweep_dir, sources.keys())
     measured = {record.id for record in manifests if record.profile != IMPORT}
@@ -312,27 +314,31 @@ def _look(
     plan.planned -= gone
 
 
-def _state_of(sweep_dir: SweepDir, manifests: Iterable[Manifest]) -> str:
-    """Return a checksum of what collect reads: what is planned, and the stamps of every shard.
-
-    Those of layer rows and samples count, too: on a slow network disk they may come late.
-    """
-    parts = [runs.sha_of_file(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
-    for shard in sweep_dir.shards():
-        parts += _stamps((shard.overall, shard.layers, shard.samples))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _report_of(sweep_dir: SweepDir, state: str) -> dict[str, Any] | None:
-    """Return the report of the last collect, if neither this state nor the tables changed since."""
+def _remembered(sweep_dir: SweepDir) -> CollectReport | None:
+    """Return the report of the last collect, if neither shards nor tables changed since."""
     try:
         record = files.read_json(sweep_dir.collect_index)
         typed_json.prove(record)
         known = record["format"], record["state"], record["tables"]
-        report: dict[str, Any] = record["report"]
-    except (ResultsError, ValueError, KeyError):
+        report = CollectReport(**record["report"])
+    except (ResultsError, ValueError, KeyError, TypeError):
         return None
-    return report if known == (_FORMAT, state, _stamps(sweep_dir.merged())) else None
+    if known != (_FORMAT, _state_of(sweep_dir), _stamps(sweep_dir.merged())):
+        return None
+    return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
+
+
+def _state_of(sweep_dir: SweepDir) -> str:
+    """Return a checksum of what collect reads: what is planned, and the stamps of every shard.
+
+    Those of layer rows and samples count, too: on a slow network disk they may come late.
+    """
+    parts = [runs.sha_of_file(sweep_dir)]
+    for name in sweep_dir.names():
+        parts += _stamps((sweep_dir.submission(name).manifest,))
+        for shard in sweep_dir.shards_of(name):
+            parts += _stamps((shard.overall, shard.layers, shard.samples))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _save(sweep_dir: SweepDir, state: str, report: CollectReport) -> None:
@@ -340,7 +346,8 @@ def _save(sweep_dir: SweepDir, state: str, report: CollectReport) -> None:
     tables = _stamps(sweep_dir.merged())
     record = {"format": _FORMAT, "state": state, "tables": tables, "report": vars(report)}
     with suppress(ResultsError):
-        files.write_json(sweep_dir.collect_index, typed_json.sealed(record))
+        # it has a checksum, and without it the next collect reads everything again
+        files.write_json(sweep_dir.collect_index, typed_json.sealed(record), lasting=False)
 
 
 def _stamps(paths: Iterable[Path]) -> list[str]:
