@@ -294,4 +294,4 @@ def _need_tensor(_model: nn.Module, _args: object, output: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # to take torch apart is a tenth of what the program does

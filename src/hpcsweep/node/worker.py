@@ -77,6 +77,7 @@ def main(argv: list[str]) -> int:
     """Measure, or fork workers; return the exit code of this process, or of a forked one."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    gc.disable()  # nothing of torch is garbage: a tenth of its import would be searches for some
     if TEMPLATE in argv:
         return _fork_workers(int(argv[0]))
     return _work(int(argv[0]), {})
@@ -135,6 +136,7 @@ def _work(fd: int, forked: Mapping[str, int]) -> int:
     try:
         bench = bench_of(workload, json.loads(os.environ[environment.RUN]))
         line.send(typed_json.to_plain(Hello(env=bench.environment())))
+        gc.enable()  # all is imported, and points are measured as programs run
     except HpcsweepError as error:
         refused = Hello(refused=str(error), exit_code=error.exit_code)
         line.send(typed_json.to_plain(refused))
