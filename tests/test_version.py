@@ -78,18 +78,19 @@ def test_a_wheel_keeps_the_commit_of_its_checkout(checkout):
 
 @pytest.fixture
 def asks(tmp_path):
-    """Return a function that runs the package's code; it says whether that started git."""
+    """Return a function that runs the package's code, and returns what that asked git."""
     program = tmp_path / "bin" / "git"
     program.parent.mkdir()
     asked = tmp_path / "asked"
-    program.write_text(f"#!/bin/sh\ntouch '{asked}'\nexit 1\n")
+    asked.touch()
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> '{asked}'\nexit 1\n")
     program.chmod(0o755)
 
     def asks_git(*words):
         env = {"PYTHONPATH": str(ROOT / "src"), "PATH": f"{program.parent}:/usr/bin:/bin"}
         command = [sys.executable, *words]
         subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
-        return asked.exists()
+        return asked.read_text().splitlines()
 
     return asks_git
 
@@ -99,3 +100,13 @@ def test_commands_that_measure_nothing_ask_no_git(asks, command):
     """They stay as fast as they are; who measures does ask."""
     assert not asks("-m", "hpcsweep", command)
     assert asks("-c", ASK)
+
+
+def test_a_run_here_asks_git_for_its_revision_once(asks, tmp_path):
+    """However many supervisors it has: each of them would wait for git before its first point."""
+    sweep = "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
+    (tmp_path / "sweep.yaml").write_text(sweep)
+    run = ("-m", "hpcsweep", "submit", "sweep.yaml", "--cluster", "local", "--workers", "2")
+    questions = [words for words in asks(*run) if "--tags" in words]
+    assert len(questions) == 1
+    assert len([*tmp_path.glob("results/sweep/shards/*/*.env.json")]) == 2

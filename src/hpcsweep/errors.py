@@ -5,7 +5,6 @@ Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue the
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -143,6 +142,8 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     spelling: dict[str, str] = {}
     for name in allowed:
         spelling.setdefault(str(name).lower(), str(name))  # the first of two spellings
+    import difflib  # noqa: PLC0415 - for who misspelt something
+
     near = difflib.get_close_matches(str(word).lower(), spelling, n=1, cutoff=0.6)
     return spelling[near[0]] if near else None
 

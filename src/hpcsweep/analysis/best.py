@@ -28,7 +28,7 @@ from hpcsweep.analysis import best_layers, dataset, formats, reliability
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.merged import cells
-from hpcsweep.catalog.limits import IMPOSSIBLE
+from hpcsweep.catalog.columns import IMPOSSIBLE
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError
 from hpcsweep.store import named_file

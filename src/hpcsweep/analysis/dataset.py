@@ -22,7 +22,7 @@ from hpcsweep.analysis import conditions, formats, merged, reliability
 from hpcsweep.analysis.conditions import Condition
 from hpcsweep.analysis.merged import KINDS, cells
 from hpcsweep.catalog import gpus
-from hpcsweep.catalog.limits import IMPOSSIBLE
+from hpcsweep.catalog.columns import IMPOSSIBLE
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import algorithm_name
 from hpcsweep.spec import space

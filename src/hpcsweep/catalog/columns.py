@@ -42,6 +42,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
 }
 
 FOREIGN: Final = "foreign"
+IMPOSSIBLE: Final = "impossible"  # `limits` finds it
 CHECK_MISSING: Final = "check_missing"
 SUSPENDED: Final = "suspended"
 NEIGHBOURS_DISTURB: Final = "neighbours_disturb"

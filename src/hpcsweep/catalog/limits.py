@@ -19,9 +19,9 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from hpcsweep.catalog import SUMS_PLAIN, algorithms_adding, gpus
+from hpcsweep.catalog.columns import IMPOSSIBLE
 from hpcsweep.catalog.gpus import Gpu
 
-IMPOSSIBLE: Final = "impossible"
 Cells = Mapping[str, Any]
 
 _EVERY_TAP: Final = algorithms_adding(SUMS_PLAIN)

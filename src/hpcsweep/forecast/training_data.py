@@ -18,8 +18,7 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset, merged, reliability
 from hpcsweep.catalog import AXES, INFERENCE, WORKLOADS, Role
-from hpcsweep.catalog.columns import FOREIGN, cell
-from hpcsweep.catalog.limits import IMPOSSIBLE
+from hpcsweep.catalog.columns import FOREIGN, IMPOSSIBLE, cell
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog import ALGORITHMS, gpus, limits
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import IMPOSSIBLE, Row
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
@@ -223,7 +223,7 @@ class _Study:
         whole = {**totals, "flops": _flops(network)}
         impossible = any(limits.is_impossible({**point.axes, **row}) for row in (whole, *calls))
         file.impossible += impossible
-        flags = f"{HOST_COPIES};{limits.IMPOSSIBLE}" if impossible else HOST_COPIES
+        flags = f"{HOST_COPIES};{IMPOSSIBLE}" if impossible else HOST_COPIES
         file.commit(point, totals, calls, flags, valid=not impossible)
 
 

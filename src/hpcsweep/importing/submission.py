@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hpcsweep import catalog, files
 from hpcsweep.catalog import limits
-from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.catalog.columns import FOREIGN, IMPOSSIBLE, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import AttemptCells, KeyCells, LayerCells, OutcomeCells
 from hpcsweep.conv.shape import ConvShape
@@ -61,8 +61,8 @@ class ImportedRows:
         if possible:
             self.commit(point(source, axes), about, possible, FOREIGN, valid=False)
         if impossible:
-            flags = f"{FOREIGN};{limits.IMPOSSIBLE}"
-            other = point(source, axes, limits.IMPOSSIBLE)
+            flags = f"{FOREIGN};{IMPOSSIBLE}"
+            other = point(source, axes, IMPOSSIBLE)
             self.commit(other, about, impossible, flags, valid=False)
 
     def notes(self) -> list[str]:
@@ -73,7 +73,7 @@ class ImportedRows:
             return []
         every = f"{count(self.impossible, 'time')} of {self.calls:,} shorter than the GPU can"
         unit = "; is the unit right?" if 2 * self.impossible > self.calls else ""
-        return [f"{every}: flagged {limits.IMPOSSIBLE}, not chosen nor learnt from{unit}"]
+        return [f"{every}: flagged {IMPOSSIBLE}, not chosen nor learnt from{unit}"]
 
     def commit(
         self, point: Point, own: Row, layers: Sequence[Row], flag: str, *, valid: bool

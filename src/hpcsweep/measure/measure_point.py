@@ -16,8 +16,7 @@ from typing import Any, Final
 from hpcsweep import catalog, sources
 from hpcsweep.catalog import INFERENCE, TRAINING, WORKLOADS
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
-from hpcsweep.catalog.limits import IMPOSSIBLE
+from hpcsweep.catalog.columns import CHECK_MISSING, IMPOSSIBLE, UNDECIDED, Row, is_valid
 from hpcsweep.catalog.record import Cells, row_of
 from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, TimeCells
 from hpcsweep.conv import backend

@@ -20,12 +20,12 @@ from hpcsweep.catalog.columns import (
     DOUBTFUL,
     FIGURES,
     FOREIGN,
+    IMPOSSIBLE,
     LASTING,
     NEIGHBOURS_DISTURB,
     TOLD_FLAGS,
     UNDECIDED,
 )
-from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import PointStatus, rank

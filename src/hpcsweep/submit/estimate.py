@@ -9,7 +9,6 @@ for a worker with that.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -156,7 +155,7 @@ def _of_runs(walls: Mapping[str, float]) -> Callable[[Point], Expected]:
     """Estimate by the seconds of earlier runs of a command, which are by the id of the point."""
     if not walls:
         return lambda _: (EstimateBasis.GUESS, _RUN_S)
-    usual = statistics.fmean(walls.values())  # not the median: a sum is to be told
+    usual = sum(walls.values()) / len(walls)  # not the median: a sum is to be told
     return lambda point: (EstimateBasis.RUNS, walls.get(point.point_id, usual))
 
 
@@ -229,7 +228,9 @@ def _taught(rows: Iterable[PastTime], usual: tuple[float, float]) -> tuple[float
 
 
 def _median(values: Sequence[float], missing: float) -> float:
-    return statistics.median(values) if values else missing
+    from statistics import median  # noqa: PLC0415 - decimal and fractions come with it
+
+    return median(values) if values else missing
 
 
 @dataclass(frozen=True, kw_only=True)

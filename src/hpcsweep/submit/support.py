@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from hpcsweep import catalog, environment, files, messages
 from hpcsweep.catalog import gpus
-from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
 from hpcsweep.point import Point, canonical_json
 from hpcsweep.spec import profile
@@ -181,6 +180,8 @@ class Support:
 
 def has_engine(algorithm: str, answers: Mapping[str, Any]) -> bool | None:
     """Say whether cuDNN has an engine for an algorithm and a convolution; None: nobody can tell."""
+    from hpcsweep.conv import choice  # noqa: PLC0415 - for sweeps of a GPU's algorithms
+
     engines = answers["engines"]
     name = algorithm.partition("@")[0]
     if catalog.is_plan(name):
@@ -280,6 +281,8 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
     cudnn: Answer,
 ) -> Cell:
     """Return what is known of an algorithm; of a map, each layer has its own."""
+    from hpcsweep.conv import choice  # noqa: PLC0415 - as above
+
     total = len({call["key"] for call in calls})
     unknown = Cell(network=network, gpu=gpu.name, algorithm=label, total=total)
     if gpu.properties is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -30,8 +30,8 @@ class Noop:
         """Return the provenance that needs no torch."""
         return {
             "row": MachineCells(device_name="none").filled(),
-            "host": platform.node(),
-            "python": platform.python_version(),
+            "host": os.uname().nodename,
+            "python": sys.version.split()[0],
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
         }

@@ -152,7 +152,7 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         own=tuple([_names(row.get(name)) for name in OWN]),
     )
     if made.status is PointStatus.OK and limits.is_impossible(row):
-        made.doubt(limits.IMPOSSIBLE)
+        made.doubt(columns.IMPOSSIBLE)
     return made
 
 
@@ -406,7 +406,7 @@ def _doubt_impossible_calls(row: TableRow, block: bytes) -> None:
     amp = row.axes[_AXES.index("amp")]  # which a layer row does not tell
     for call in parse_block(block, row.heads.layers):
         if limits.is_impossible({**call, "amp": amp}):
-            row.doubt(limits.IMPOSSIBLE)
+            row.doubt(columns.IMPOSSIBLE)
 
 
 def _names_of(row: TableRow) -> tuple[str, ...]:
