@@ -6,11 +6,7 @@ file, too: the version of the wheel keeps the commit.
 
 from __future__ import annotations
 
-import os
-
 __version__ = "0.1.0"
-# A launcher's revision, for the supervisors that it starts: to ask git takes each of them 30 ms.
-VARIABLE = "HPCSWEEP_REVISION"
 _revision = ""  # git is asked once in a process; `functools.cache` would make its import slower
 
 
@@ -20,9 +16,14 @@ def revision() -> str:
     Git is asked at the first call, so that no import waits for it.
     """
     global _revision  # noqa: PLW0603 - of the process, as its checkout is
-    # what this process starts may be another version, and asks itself
-    _revision = _revision or os.environ.pop(VARIABLE, "") or _described()
+    _revision = _revision or _described()
     return _revision
+
+
+def take_over(revision: str) -> None:
+    """Take over the revision of the process that started this one; git is asked if it is empty."""
+    global _revision  # noqa: PLW0603 - as above
+    _revision = revision
 
 
 def _described() -> str:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import environment, files, processes, sources
+from hpcsweep import environment, files, processes, sources, version
 from hpcsweep.catalog import AXES, COMMAND, workload_of
 from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.catalog.record import row_of
@@ -44,7 +44,6 @@ from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.row_reader import read_rows
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
-from hpcsweep.version import revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +66,8 @@ def main(argv: list[str]) -> int:
     """Run the attempt; return the exit code for the job script."""
     processes.raise_gc_threshold()
     environment.keep_miopen_apart()
+    # what this process starts may be of another version, and asks itself
+    version.take_over(os.environ.pop(environment.REVISION, ""))
     if not os.environ.get(environment.WRAPPER):  # a profiler's own processes must not be adopted
         processes.adopt_orphans()
     submission = folders.SweepDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
@@ -419,7 +420,7 @@ class Attempt:
             updated_at=point_row.now(),
             slurm=environment.of_slurm(os.environ),
         )
-        machine = {"hpcsweep_version": revision(), **self._machine}
+        machine = {"hpcsweep_version": version.revision(), **self._machine}
         attempt.write_record(self._shard, record, machine)
 
     def _label(self, point: Point) -> str:

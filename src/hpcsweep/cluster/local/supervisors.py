@@ -34,7 +34,7 @@ from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
 from hpcsweep.text import cut, duration, shown
-from hpcsweep.version import VARIABLE, revision
+from hpcsweep.version import revision
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -110,7 +110,11 @@ class _LocalRun:
         self._progress = progress
         self._kill_wait = kill_wait
         self._killed_at = math.inf
-        own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin", VARIABLE: revision()}
+        own = {
+            environment.PROGRESS: "json",
+            environment.LIFELINE: "stdin",
+            environment.REVISION: revision(),
+        }
         self._env = {**os.environ, **env, **own}
         folders = self._env.get("PYTHONPATH")
         if folders:  # an empty entry is the working directory
