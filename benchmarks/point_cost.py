@@ -142,12 +142,7 @@ def main() -> None:
 
 def run_child(tree: Path, chosen: argparse.Namespace) -> list[Record]:
     """Measure all points in a process that imports this tree."""
-    environ = dict(os.environ)
-    if chosen.device == "cuda" and not pretendgpu.is_real_one_here():
-        if why := pretendgpu.missing():
-            raise SystemExit(f"no GPU, and no pretend one: {why}")
-        # us; nothing shorter than an event's half is known of a kernel
-        environ = pretendgpu.built().environment(PRETEND_KERNEL_US="1")
+    environ = pretendgpu.host_alone() if chosen.device == "cuda" else dict(os.environ)
     environ["PYTHONPATH"] = str(tree.absolute())
     if (
         chosen.cpu

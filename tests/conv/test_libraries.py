@@ -69,11 +69,12 @@ def test_a_problem_knows_the_sizes_of_its_operands_and_its_result(way, sizes):
 
 
 def test_each_thread_and_device_has_a_handle_of_its_own(fake):
-    """Handles are made once, and set to the stream of each call."""
+    """Handles are made once, and set to the stream of a call that is not the one before's."""
     driver, found = Cudnn(lambda: fake.library), []
 
     def ask():
-        found.append([driver.handle(device, stream=device).value for device in (0, 1, 0)])
+        found.append([driver.handles.get(device, stream=device).value for device in (0, 1, 0)])
+        driver.handles.get(0, stream=7)
 
     ask()
     thread = threading.Thread(target=ask)
@@ -82,4 +83,5 @@ def test_each_thread_and_device_has_a_handle_of_its_own(fake):
     for first, second, again in found:
         assert first == again != second
     assert not {*found[0]} & {*found[1]}
+    # of each thread: one for each of two handles, and one for the other stream
     assert fake.calls.count("cudnnSetStream") == 6

@@ -147,6 +147,21 @@ def is_real_one_here() -> bool:
     return any(Path("/dev", name).exists() for name in ("nvidiactl", "kfd"))
 
 
+def host_alone() -> dict[str, str]:
+    """Return variables with which nearly all seconds of a program on a GPU are the host's.
+
+    They are of the pretend GPU, with kernels of 1 us, but where the machine has a GPU of its own.
+
+    Raises:
+        SystemExit: there is none, and none can be built.
+    """
+    if is_real_one_here():
+        return dict(os.environ)
+    if why := missing():
+        raise SystemExit(f"no GPU, and no pretend one: {why}")
+    return built().environment(PRETEND_KERNEL_US="1")
+
+
 @functools.cache
 def missing() -> str:
     """Return why the GPU cannot be built here; empty if it can."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.autograd.profiler_util import Kernel
 from torch.nn import functional as F  # noqa: N812 - its own habit
+from torch.utils.flop_counter import FlopCounterMode
 
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
@@ -293,6 +295,68 @@ def test_tensors_that_are_not_contiguous_are_made_so(backend):
     shape = ConvShape(1, 2, 4, 8, 2, 3, 3)
     out = backend.forward("implicit_gemm", x, weight, None, shape)
     torch.testing.assert_close(out, F.conv2d(x, weight), rtol=1e-4, atol=1e-5)
+
+
+def test_a_prepared_call_calls_the_library_once_and_nothing_else_of_it(backend, fake):
+    """Also where its bias, its input or its layout needs work of torch."""
+    x, weight, bias = torch.randn(2, 4, 17, 16), torch.randn(4, 4, 3, 3), torch.randn(4)
+    convolve = backend.prepared("implicit_gemm", replace(SHAPE, n=2))
+    before = len(fake.calls)
+    for image in (x, x.to(memory_format=torch.channels_last)):
+        for added in (None, bias):
+            out = convolve(image, weight, added)
+            torch.testing.assert_close(out, F.conv2d(x, weight, added), rtol=1e-4, atol=1e-4)
+    assert fake.calls[before:] == ["cudnnConvolutionForward"] * 4
+
+
+class _Own(torch.Tensor):
+    """A class of a user's own."""
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        "nobody",
+        "autograd",
+        "profiler",
+        "mode",
+        "subclass",
+        "TF32",
+        "determinism of cuDNN",
+        "determinism of torch",
+    ],
+)
+def test_a_prepared_call_is_an_operator_where_somebody_looks_or_a_switch_has_changed(
+    backend, looks, monkeypatch
+):
+    """Whoever looks sees an operator alone; a switch of torch asks for another plan."""
+    ran = []
+    plainly = backend.forward
+    monkeypatch.setattr(backend, "forward", lambda *a, **k: ran.append(looks) or plainly(*a, **k))
+    cudnn = torch.backends.cudnn
+    x, weight = torch.randn(1, 4, 17, 16), torch.randn(4, 4, 3, 3)
+    wanted = F.conv2d(x, weight)
+    convolve = backend.prepared("implicit_gemm", SHAPE)
+    with ExitStack() as stack:
+        if looks == "autograd":
+            weight.requires_grad_()
+        if looks == "subclass":
+            x = x.as_subclass(_Own)
+        if looks == "profiler":
+            stack.enter_context(torch.profiler.profile())
+        if looks == "mode":
+            stack.enter_context(FlopCounterMode(display=False))
+        if looks == "TF32":
+            monkeypatch.setattr(cudnn, "allow_tf32", not cudnn.allow_tf32)
+        if looks == "determinism of cuDNN":
+            monkeypatch.setattr(cudnn, "deterministic", True)
+        if looks == "determinism of torch":
+            stack.callback(torch.use_deterministic_algorithms, mode=False)
+            torch.use_deterministic_algorithms(mode=True)
+        out = convolve(x, weight, None)
+    torch.testing.assert_close(torch.Tensor(out.detach()), wanted, rtol=1e-4, atol=1e-4)
+    assert ran == ([] if looks == "nobody" else [looks])
+    assert (out.grad_fn is not None) is (looks == "autograd")
 
 
 # torch's own tracing looks at such a gradient

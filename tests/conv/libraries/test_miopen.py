@@ -95,10 +95,14 @@ def test_where_determinism_is_asked_for_it_is_refused_with_the_reason(
     if switch == "of cuDNN":
         monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     else:
-        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
-    reason = miopen_backend.unsupported("gemm", shape)
+        torch.use_deterministic_algorithms(mode=True)
+    try:
+        reason = miopen_backend.unsupported("gemm", shape)
+        gradients = miopen_backend.gradients("gemm", shape)
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
     assert reason == "MIOpen does not say which of its solutions are deterministic"
-    for gradient in miopen_backend.gradients("gemm", shape):
+    for gradient in gradients:
         assert gradient.algorithm is None
         assert gradient.reason.endswith(reason)
     monkeypatch.undo()

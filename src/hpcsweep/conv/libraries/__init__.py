@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,11 +56,13 @@ class Library(ABC):
         self._check_version()
         self._functions = {name: self._bind(name) for name in self.signatures}
 
+    def function(self, name: str) -> Callable[..., object]:
+        """Return a function, which raises where its status is not 0: that is success."""
+        return self._functions[name]
+
     def call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401 - ctypes converts
-        """Call a function; raise where its status is not 0, which is success."""
-        status = self._functions[name](*arguments)
-        if status:
-            raise self._error(name, status)
+        """Call a function; raise where its status is not 0."""
+        self._functions[name](*arguments)
 
     @abstractmethod
     def _check_version(self) -> None: ...
@@ -73,24 +77,30 @@ class Library(ABC):
             raise LibraryUnusable(f"{self.path}: this {self.vendor} has no {name}") from error
         function.restype = ctypes.c_int
         function.argtypes = self.signatures[name]
+        function.errcheck = self._check_status
         return function
 
+    def _check_status(self, status: int, function: Any, _arguments: object) -> None:  # noqa: ANN401
+        if status:
+            raise self._error(function.__name__, status)
 
-class Descriptor:
-    """A library's descriptor, destroyed with its Python object."""
+
+class Descriptor(ctypes.c_void_p):
+    """A library's descriptor by its address, destroyed with its Python object."""
 
     def __init__(self, library: Library, create: str, *kind: int) -> None:
         """Create one by a function, which may be told a kind."""
-        self._as_parameter_ = ctypes.c_void_p()
-        library.call(create, *kind, ctypes.byref(self._as_parameter_))
+        super().__init__()
+        library.call(create, *kind, ctypes.byref(self))
         destroy = create.replace("Create", "Destroy")
-        end = weakref.finalize(self, _destroy, library, destroy, self._as_parameter_)
+        address = self.value or 0
+        end = weakref.finalize(self, _destroy, library, destroy, address)
         end.atexit = False  # the process's end frees it, and the library may be gone by then
 
 
-def _destroy(library: Library, function: str, descriptor: ctypes.c_void_p) -> None:
+def _destroy(library: Library, function: str, address: int) -> None:
     with suppress(RuntimeError):
-        library.call(function, descriptor)
+        library.call(function, address)
 
 
 def strides(sizes: Size, layout: str) -> Size:
@@ -101,16 +111,36 @@ def strides(sizes: Size, layout: str) -> Size:
     return c * h * w, h * w, w, 1
 
 
+# What each call asks. torch's own functions: the public names take up to ten times as long, or
+# there are none.
+# ruff: noqa: SLF001
+_C: Any = torch._C
+is_deterministic: Final[Callable[[], bool]] = _C._get_cudnn_deterministic
+is_deterministic_everywhere: Final[Callable[[], bool]] = _C._get_deterministic_algorithms
+is_profiled: Final[Callable[[], bool]] = torch.autograd._profiler_enabled
+is_tracing: Final[Callable[[], bool]] = _C._is_tracing
+modes: Final[Callable[[], int]] = _C._len_torch_dispatch_stack
+# the switch of TF32 that this torch has; the first one since 2.9
+tf32_switch: Final[Callable[[], str | bool]] = (
+    partial(_C._get_fp32_precision_getter, "cuda", "conv")
+    if hasattr(_C, "_get_fp32_precision_getter")
+    else _C._get_cudnn_allow_tf32
+)
+
+
 def determinism_wanted() -> bool:
     """Say whether a point asks for the same bits every time, by either switch of torch."""
-    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    return is_deterministic() or is_deterministic_everywhere()
 
 
 def tf32_allowed() -> bool:
-    """Say whether torch lets convolutions use TF32, by the switch that this torch has."""
-    cudnn = torch.backends.cudnn
-    precision = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
-    return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
+    """Say whether torch lets convolutions use TF32."""
+    return tf32_switch() in {"tf32", True}
+
+
+def current_stream(x: Tensor) -> int:
+    """Return the address of the current stream on a tensor's device; 0 on the host."""
+    return int(_C._cuda_getCurrentRawStream(x.get_device())) if x.is_cuda else 0
 
 
 def first_usable(paths: Iterable[str], load: Callable[[str], T], variable: str = "") -> T:
@@ -193,6 +223,7 @@ class Plan:
     is the library's own, and `notes` are its notes on the plan, where it has any.
     """
 
+    problem: Problem
     function: str
     algorithm: str
     workspace_bytes: int
@@ -205,26 +236,65 @@ class Plan:
         """What a run calls, for traces: the library's function, and the algorithm."""
         return f"{self.function}:{self.algorithm}"
 
-    def compute(self, first: Tensor, second: Tensor, size: Sequence[int], layout: str) -> Tensor:
-        """Run on the current stream; return the result.
+    def compute(self, first: Tensor, second: Tensor) -> Tensor:
+        """Run on the current stream; return the result. A profiler sees a range around it."""
+        with record_function(self.call) if is_profiled() else _NO_RANGE:
+            return self.queued(first, second)
+
+    @cached_property
+    def queued(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """What runs on the current stream, with all that calls share looked up once.
 
         Operands that are not in the layout of the problem are converted, as by the framework.
         """
-        form = MEMORY_FORMATS[layout]
-        first = first.contiguous(memory_format=form)
-        second = second.contiguous(memory_format=form)
-        # made in its layout: converting it would be a kernel
-        out = torch.empty(size, dtype=first.dtype, device=first.device, memory_format=form)
-        scratch = out.new_empty(self.workspace_bytes, dtype=torch.uint8)
-        addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), scratch.data_ptr()
-        stream = 0
-        if first.device.type == "cuda":
-            stream = int(torch.cuda.current_stream(first.device).cuda_stream)
-        # a range costs, and asking nothing
-        profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - it has no other name
-        with record_function(self.call) if profiled else _NO_RANGE:
-            self.run(*addresses, stream)
-        return out
+        *_, size = self.problem.sizes
+        form = MEMORY_FORMATS[self.problem.layout]
+        workspace_bytes = self.workspace_bytes
+        run = self.run
+
+        def queued(first: Tensor, second: Tensor) -> Tensor:
+            first = first.contiguous(memory_format=form)
+            second = second.contiguous(memory_format=form)
+            device = first.device
+            # made in its layout: converting it would be a kernel. Sizes one by one: a tuple is
+            # read more slowly
+            out = torch.empty(*size, dtype=first.dtype, device=device, memory_format=form)
+            address = 0
+            if workspace_bytes:
+                scratch = torch.empty(workspace_bytes, dtype=torch.uint8, device=device)
+                address = scratch.data_ptr()
+            addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), address
+            run(*addresses, current_stream(first))
+            return out
+
+        return queued
+
+
+class Handles(Generic[T]):
+    """The handles of a library: one for each thread and device, made when it is first asked for.
+
+    A handle is set to a stream only where its last call had another one.
+    """
+
+    def __init__(self, create: Callable[[], T], set_stream: Callable[[T, int], object]) -> None:
+        self._create = create
+        self._set_stream = set_stream
+        self._made: dict[tuple[int, int], T] = {}
+        self._streams: dict[tuple[int, int], int] = {}
+
+    def get(self, device: int, stream: int) -> T:
+        """Return this thread's handle of a device, set to a stream.
+
+        Raises:
+            LibraryUnusable: the library finds no GPU here.
+        """
+        key = threading.get_ident(), device
+        if self._streams.get(key) != stream:
+            if key not in self._made:
+                self._made[key] = self._create()
+            self._set_stream(self._made[key], stream)
+            self._streams[key] = stream
+        return self._made[key]
 
 
 def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:

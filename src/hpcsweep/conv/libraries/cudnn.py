@@ -112,7 +112,7 @@ class Cudnn(VendorBackend):
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
         described = describe(self.library, problem)
         of_first, of_second, convolution, result = described
-        handle = self.handle(device, 0)
+        handle = self.handles.get(device, 0)
         size = ctypes.c_size_t()
         asking = function.replace("cudnn", "cudnnGet") + "WorkspaceSize"
         self.library.call(asking, handle, *described, number, ctypes.byref(size))
@@ -120,16 +120,21 @@ class Cudnn(VendorBackend):
         factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
         one = ctypes.byref(factor(1))
         zero = ctypes.byref(factor(0))
+        handle_of = self.handles.get
+        convolve = self.library.function(function)
+        swaps = problem.way is not Direction.FORWARD
+        workspace_bytes = size.value
 
         def run(first: int, second: int, out: int, workspace: int, stream: int) -> None:
-            if problem.way is not Direction.FORWARD:
+            if swaps:
                 first, second = second, first
-            handle = self.handle(device, stream)
-            operands = (of_first, first, of_second, second, convolution, number)
-            scratch = (workspace, size.value)
-            self.library.call(function, handle, one, *operands, *scratch, zero, result, out)
+            handle = handle_of(device, stream)
+            convolve(
+                handle, one, of_first, first, of_second, second,
+                convolution, number, workspace, workspace_bytes, zero, result, out,
+            )  # fmt: skip
 
-        return Plan(function, problem.algorithm, size.value, run)
+        return Plan(problem, function, problem.algorithm, workspace_bytes, run)
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of mode A's plans, then of the engines that it left out."""

@@ -233,7 +233,7 @@ class Described(Descriptor):
         self._library = library
         self._kind = kind
         self._parts = list[object]()
-        if not self._as_parameter_:
+        if not self:
             raise mute(library)
 
     def put(self, name: str, values: object) -> None:
@@ -242,7 +242,7 @@ class Described(Descriptor):
         plain = list(values) if isinstance(values, list | tuple | bytes) else [values]
         for place, value in enumerate(plain):
             if isinstance(value, Described):
-                plain[place] = value._as_parameter_.value
+                plain[place] = value.value
         self._parts.append(values)
         c_type = _C_TYPES.get(kind, c_int) * len(plain)
         content = (TYPES[kind], len(plain), c_type(*plain))
@@ -268,7 +268,7 @@ class Described(Descriptor):
     def inside(self, name: str, kind: str, most: int = 1) -> list[Described]:
         """Return the descriptors of a kind that an attribute holds, at most so many."""
         made = [Described(self._library, kind) for _ in range(most)]
-        addresses = [one._as_parameter_.value for one in made]
+        addresses = [one.value for one in made]
         room = (c_void_p * most)(*addresses)
         return made[: len(self._got(name, room))]
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from hpcsweep import catalog, environment, extras
 from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import (
+    Handles,
     LibraryError,
     NotSupported,
     Plan,
@@ -197,10 +198,9 @@ class FrontEnd:
     """NVIDIA's front-end, with a handle per thread and device; `version` is that of cuDNN."""
 
     version: str
-    _handles: dict[tuple[int, int], Any] = field(default_factory=dict)
     _answers: dict[tuple[ConvShape, int], dict[str, Any]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def module(self) -> Any:  # noqa: ANN401 - it has no types
         """The package.
 
@@ -225,7 +225,7 @@ class FrontEnd:
     def plan(self, problem: Problem, device: int) -> Plan:
         """Build the plan of a problem, with cuDNN's notes; `NotSupported` where there is none."""
         name, _, version = problem.algorithm.partition("@")
-        handle = self.handle(device, 0)
+        handle = self._handles.get(device, 0)
         try:
             graph = self._graph(problem, handle)
             places = self._places(graph, name)
@@ -238,16 +238,17 @@ class FrontEnd:
         size = int(graph.get_workspace_size_plan_at_index(index))
         engine = graph.get_engine_and_knobs_at_index(index)[0]
         notes = " ".join(self._notes(problem, device, engine))
+        handle_of = self._handles.get
 
         def run(first: int, second: int, out: int, workspace: int, stream: int) -> None:
             tensors = {_FIRST: first, _SECOND: second, _RESULT: out}
-            handle = self.handle(device, stream)
+            handle = handle_of(device, stream)
             try:
                 graph.execute_plan_at_index(tensors, workspace, index, handle=handle)
             except self.refusals as error:
                 raise LibraryError(f"{_CALL}:{full_name}: {error}") from error
 
-        return Plan(_CALL, full_name, size, run, name=full_name, notes=notes)
+        return Plan(problem, _CALL, full_name, size, run, name=full_name, notes=notes)
 
     def names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the names of mode A's plans, at most so many, then the engines left out.
@@ -305,16 +306,15 @@ class FrontEnd:
         graph.build_operation_graph()
         return graph
 
-    def handle(self, device: int, stream: int) -> Any:  # noqa: ANN401 - the front-end's own
-        """Return this thread's handle of a device, set to a stream."""
-        key = threading.get_ident(), device
-        if key not in self._handles:
-            try:
-                self._handles[key] = self.module.create_handle()
-            except RuntimeError as error:
-                raise no_gpu("cuDNN", "NVIDIA", error) from error
-        self.module.set_stream(self._handles[key], stream)
-        return self._handles[key]
+    @cached_property
+    def _handles(self) -> Handles[Any]:
+        return Handles(self._new_handle, self.module.set_stream)
+
+    def _new_handle(self) -> Any:  # noqa: ANN401 - the front-end's own
+        try:
+            return self.module.create_handle()
+        except RuntimeError as error:
+            raise no_gpu("cuDNN", "NVIDIA", error) from error
 
     def _places(self, graph: Any, name: str) -> list[int]:  # noqa: ANN401
         """Return where in the graph's list of plans those of a name are."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,14 +36,20 @@ from hpcsweep.conv.backend import (
 )
 from hpcsweep.conv.libraries import (
     MEMORY_FORMATS,
+    Handles,
     Library,
     LibraryError,
     NotSupported,
     Plan,
     Problem,
     determinism_wanted,
+    is_deterministic,
+    is_deterministic_everywhere,
+    is_profiled,
+    is_tracing,
+    modes,
     no_gpu,
-    tf32_allowed,
+    tf32_switch,
 )
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
@@ -66,6 +71,8 @@ _SCHEMA: Final = (
     "(Tensor first, Tensor second, SymInt[] size, str backend, str algorithm, int[2] stride, "
     "int[2] padding, int[2] dilation, int groups, bool nhwc) -> Tensor"
 )
+# classes of filters that hide nothing
+_PLAIN: Final = frozenset({Tensor, torch.nn.Parameter})
 # an operator takes no Python object, so it is given a name; the last back-end of a name counts
 ENGINES: Final[dict[str, Any]] = {}
 
@@ -81,7 +88,7 @@ class VendorBackend(ABC):
         """Serve a kind of device by the library that is found."""
         self._find = find
         self._device_type = device_type
-        self._handles: dict[tuple[int, int], ctypes.c_void_p] = {}  # by thread and device
+        self.handles = Handles(self._new_handle, self._set_stream)
         self._answers: dict[tuple[Problem, int], Plan | str] = {}
         self._tried: set[tuple[Problem, int]] = set()
         self.most_workspace = math.inf
@@ -96,24 +103,17 @@ class VendorBackend(ABC):
         """
         return self._find()
 
-    def handle(self, device: int, stream: int) -> ctypes.c_void_p:
-        """Return this thread's handle of a device, set to a stream.
-
-        Raises:
-            LibraryUnusable: the library finds no GPU here.
-        """
-        key = threading.get_ident(), device
-        handle = self._handles.get(key)
-        if handle is None:
-            handle = ctypes.c_void_p()
-            function, *more = self.creates
-            try:
-                self.library.call(function, ctypes.byref(handle), *more)
-            except LibraryError as error:
-                raise no_gpu(self.library.vendor, self.gpus, error) from error
-            self._handles[key] = handle
-        self.library.call(f"{self.name}SetStream", handle, stream)
+    def _new_handle(self) -> ctypes.c_void_p:
+        handle = ctypes.c_void_p()
+        function, *more = self.creates
+        try:
+            self.library.call(function, ctypes.byref(handle), *more)
+        except LibraryError as error:
+            raise no_gpu(self.library.vendor, self.gpus, error) from error
         return handle
+
+    def _set_stream(self, handle: ctypes.c_void_p, stream: int) -> None:
+        self.library.call(f"{self.name}SetStream", handle, stream)
 
     @abstractmethod
     def plan(self, problem: Problem, device: int) -> Plan:
@@ -170,18 +170,31 @@ class VendorBackend(ABC):
         """
         problem = Problem.of(Direction.FORWARD, algorithm, shape)
         plan = self._answer(problem, most_workspace=math.inf)
-        switches = _switches()
-        size = shape.output_size
+        if isinstance(plan, str):
+            return partial(self.forward, algorithm, shape=shape)
+        queued = plan.queued
         dtype = getattr(torch, shape.dtype)
         device = self.device if self._device_type == "cuda" else -1  # as tensors number it
+        tf32 = tf32_switch()
+        deterministic = determinism_wanted()
 
         def convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            elsewhere = x.get_device() != device or weight.get_device() != device
-            other = x.dtype != dtype or weight.dtype != dtype or _switches() != switches
-            if isinstance(plan, str) or elsewhere or other or _is_observed(x, weight):
-                return self.forward(algorithm, x, weight, bias, shape)
-            out = plan.compute(x, weight, size, shape.layout)
-            return out if bias is None else out.add_(bias.view(-1, 1, 1))
+            # one expression: a function for each part would take longer than what it asks
+            if (
+                x.get_device() == device == weight.get_device()
+                and x.dtype is dtype is weight.dtype
+                # what a plan depends on beside its shape
+                and tf32_switch() == tf32
+                and (is_deterministic() or is_deterministic_everywhere()) is deterministic
+                # what needs an operator
+                and not (is_profiled() or is_tracing() or modes())
+                and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
+                and type(x) is Tensor
+                and type(weight) in _PLAIN
+            ):
+                out = queued(x, weight)
+                return out if bias is None else out.add_(bias.view(-1, 1, 1))
+            return self.forward(algorithm, x, weight, bias, shape)
 
         return convolve
 
@@ -245,7 +258,7 @@ class VendorBackend(ABC):
             plan = self._answer(Problem.of(way, counterpart, shape)) if counterpart else ""
             if isinstance(plan, str):
                 return _framework_gradient(way, first, second, size, shape)
-        return plan.compute(first, second, size, shape.layout)
+        return plan.compute(first, second)
 
     def _forward_answer(self, algorithm: str, shape: ConvShape) -> Plan | str:
         return self._answer(Problem.of(Direction.FORWARD, algorithm, shape))
@@ -290,12 +303,12 @@ class VendorBackend(ABC):
         Return the plan, or why it did not run, as TensorFlow and XLA, too, leave out an algorithm
         that fails when tried. Where there is no memory for that, the real run will say so.
         """
-        first_size, second_size, size = problem.sizes
+        first_size, second_size, _ = problem.sizes
         dtype = getattr(torch, problem.shape.dtype)
         try:
             first = torch.zeros(first_size, dtype=dtype, device=self._device_type)
             second = torch.zeros(second_size, dtype=dtype, device=self._device_type)
-            plan.compute(first, second, size, problem.layout)
+            plan.compute(first, second)
         except NotSupported as error:
             return str(error)
         except RuntimeError as error:
@@ -309,22 +322,6 @@ class VendorBackend(ABC):
         """Wait until the device is idle; raise its error if an earlier call broke it."""
         if self._device_type == "cuda" and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize()
-
-
-def _switches() -> tuple[bool, bool]:
-    """Return what a plan depends on beside its shape; both may change between calls."""
-    return tf32_allowed(), determinism_wanted()
-
-
-def _is_observed(x: Tensor, weight: Tensor) -> bool:
-    """Say whether autograd, a profiler, a tracer, a mode or a subclass needs an operator."""
-    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    of_torch = torch._C  # noqa: SLF001 - the public names cost ten times as much
-    if learns or torch.autograd._profiler_enabled() or of_torch._is_tracing():  # noqa: SLF001
-        return True
-    if of_torch._len_torch_dispatch_stack():  # noqa: SLF001
-        return True
-    return type(x) is not Tensor or type(weight) not in {Tensor, torch.nn.Parameter}
 
 
 def _framework_gradient(

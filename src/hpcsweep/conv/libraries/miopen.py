@@ -201,17 +201,20 @@ class Miopen(VendorBackend):
         solution = self._compiled(function, described, device, fitting)
         size = solution.workspace_size
         called = f"{function}Immediate"
+        handle_of = self.handles.get
+        convolve = self.library.function(called)
+        number = solution.solution_id
         of_first, of_second, convolution, result = described
+        swaps = problem.way is Direction.FORWARD
 
         def run(first: int, second: int, out: int, workspace: int, stream: int) -> None:
-            if problem.way is Direction.FORWARD:
+            if swaps:
                 first, second = second, first
-            handle = self.handle(device, stream)
             operands = (of_first, first, of_second, second, convolution, result, out)
-            self.library.call(called, handle, *operands, workspace, size, solution.solution_id)
+            convolve(handle_of(device, stream), *operands, workspace, size, number)
 
         algorithm = _NAMES[solution.algorithm]  # what MIOpen says that it is of
-        return Plan(called, algorithm, size, run, _name(solution), notes=algorithm)
+        return Plan(problem, called, algorithm, size, run, _name(solution), notes=algorithm)
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
@@ -234,7 +237,7 @@ class Miopen(VendorBackend):
         self, function: str, described: tuple[Descriptor, ...], device: int
     ) -> list[Solution]:
         """Return what MIOpen offers for a problem."""
-        handle = self.handle(device, 0)
+        handle = self.handles.get(device, 0)
         room = (Solution * _MOST_SOLUTIONS)()
         count = ctypes.c_size_t()
         answer = (_MOST_SOLUTIONS, ctypes.byref(count), room)
@@ -250,7 +253,7 @@ class Miopen(VendorBackend):
     ) -> Solution:
         """Return the first solution that compiles; where none does, raise the last one's error."""
         *others, last = solutions
-        handle = self.handle(device, 0)
+        handle = self.handles.get(device, 0)
         function = f"{function}CompileSolution"
         for solution in others:
             with suppress(MiopenError):
