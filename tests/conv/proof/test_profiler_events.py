@@ -69,8 +69,34 @@ def test_a_session_is_read_as_torch_reads_it() -> None:
         with record_function("outside"), record_function("outside"):
             layers(torch.ones(2, 3, 8, 8)).sum().backward()
         torch.ones(2, dtype=torch.float64).to(torch.float32).contiguous()
-    tree = seen.profiler.kineto_results.experimental_event_tree()
-    assert told(profiler_events.host_events(tree)) == told(seen.events())
+    assert told(profiler_events.events_of(seen)) == told(seen.events())
+
+
+@pytest.mark.gpu
+def test_a_session_on_a_gpu_is_read_as_torch_reads_it() -> None:
+    """Each operator has the kernels that it launched; calls of the runtime are left out."""
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).cuda()
+    x = torch.ones(2, 3, 8, 8, device="cuda")
+    layers(x).sum().backward()
+
+    def told(events) -> list:
+        own = [e for e in events if e.device_type == torch.autograd.DeviceType.CPU]
+        return [
+            (event.name, event.input_shapes, [kernel.name for kernel in event.kernels])
+            for event in own
+            if not event.name.startswith("cu")
+        ]
+
+    with profiler_events.session(x.device) as seen:
+        layers(x).sum().backward()
+        x.cpu()
+        torch.cuda.synchronize()
+    events = profiler_events.events_of(seen)
+    assert told(events) == told(seen.events())
+    durations = [kernel.duration for event in events for kernel in event.kernels]
+    of_torch = [kernel.duration for event in seen.events() for kernel in event.kernels]
+    assert len(durations) > profiler_events.SACRIFICE
+    assert durations == pytest.approx(of_torch, abs=0.001)
 
 
 def test_the_ranges_of_a_call_are_put_together_in_order() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -76,6 +76,8 @@ _UNTOLD: Final = frozenset(
         "aten::_version",
     }
 )
+# the kind of records that are not torch's own
+_RUNTIME: Final = torch._C._profiler._EventType.Kineto  # noqa: SLF001
 # the scope of what `record_function` opens (ATen/record_function.h)
 _RANGE: Final = 7
 
@@ -108,27 +110,46 @@ class Call:
         return any(inner.name == name for inner in self.inside())
 
 
-class Event:
-    """What a session without a GPU recorded of one operator or range; named as torch names it."""
+@dataclass(frozen=True)
+class Kernel:
+    """What ran on a GPU, a copy of memory included; `duration` is in microseconds."""
 
-    __slots__ = ("__weakref__", "_record", "cpu_children", "cpu_parent", "kernels", "name")
+    name: str
+    duration: float
+
+
+class Event:
+    """What a session recorded of one operator or range; named as torch names it."""
+
+    __slots__ = (
+        *("__weakref__", "_record", "_scope", "cpu_children", "cpu_parent", "kernels", "name"),
+    )
     device_type: Final = torch.autograd.DeviceType.CPU
 
-    def __init__(self, name: str, record: Any, around: Event | None) -> None:  # noqa: ANN401
-        """Take the profiler's own record, and what is around it."""
+    def __init__(
+        self,
+        name: str,
+        record: Any,  # noqa: ANN401 - the profiler's own
+        kernels: list[Kernel],
+        around: Event | None,
+    ) -> None:
+        """Take the profiler's own record, its kernels, and what is around it."""
         self.name = name
         self._record = record
+        self._scope: int | None = None
         # weak: a cycle for each event is garbage that takes tens of milliseconds to find
         self.cpu_parent = around and proxy(around)
         self.cpu_children: list[Event] = []
-        self.kernels: list[Any] = []
+        self.kernels = kernels
         if around:
             around.cpu_children.append(self)
 
     @property
     def scope(self) -> int:
         """What kind of thing was recorded, as torch numbers it."""
-        return int(getattr(self._record.extra_fields, "scope", 0))
+        if self._scope is None:  # the profiler makes a copy of all that it knows of an event
+            self._scope = int(getattr(self._record.extra_fields, "scope", 0))
+        return self._scope
 
     @property
     def input_shapes(self) -> list[list[int]]:
@@ -142,6 +163,7 @@ class Event:
         if around is None or around.name != self.name or len(around.cpu_children) > 1:
             return False
         around.cpu_children = self.cpu_children
+        around.kernels += self.kernels
         for child in self.cpu_children:
             child.cpu_parent = around
         return True
@@ -218,41 +240,58 @@ def record(
     device = torch.device("cuda") if on_gpu else None
     with onednn.listening() as lines, ranges, session(device) as profiler:
         run()
-    if not on_gpu:
-        tree = profiler.profiler.kineto_results.experimental_event_tree()
-        return host_events(tree), onednn.parse(lines)
-    events = list(profiler.events())
-    look_for_kernels(events)
-    return events, onednn.parse(lines)
+    return events_of(profiler), onednn.parse(lines)
 
 
-def host_events(tree: Sequence[Any]) -> list[Event]:
-    """Return the events of a session without a GPU in order, as torch's own reader does.
+def events_of(profiler: profile) -> list[Event]:
+    """Return the operators and ranges of a session in order, as torch's own reader does.
 
-    `tree` has the profiler's outermost records. An operator that only calls one of its name is one
-    with it.
+    That reader takes eighty microseconds an event, most of it for what nobody asks here. An
+    operator that only calls one of its name is one with it.
     """
+    results = profiler.profiler.kineto_results
+    on_gpu = profiler.profiler.use_device is not None
+    kernels = kernels_by_operator(results) if on_gpu else {}
     found = list[Event]()
+    tree = results.experimental_event_tree()
     todo: list[tuple[Any, Event | None]] = [(record, None) for record in reversed(tree)]
     while todo:
         record, around = todo.pop()
         name = record.name
-        if name not in _UNTOLD:
-            around = Event(name, record, around)
+        # else a call of the GPU's runtime, or a kernel, which is known by its operator
+        is_own = not on_gpu or record.tag != _RUNTIME
+        if is_own and name not in _UNTOLD:
+            ran = kernels.get(record.correlation_id, []) if kernels else []
+            around = Event(name, record, ran, around)
             found.append(around)
         todo += [(inner, around) for inner in reversed(record.children)]
     return [event for event in found if not event.is_merged()]
 
 
-def look_for_kernels(events: Iterable[Any]) -> None:
-    """Note whether a session on a GPU has any kernel; it launched hundreds.
+def kernels_by_operator(results: Any) -> dict[int, list[Kernel]]:  # noqa: ANN401 - torch's own
+    """Return the kernels of a session by the number of the operator that launched each.
 
-    Without CUPTI none has: in some containers, on parts of a GPU, or without permission.
+    A session on a GPU without any is noted; it launched hundreds.
     """
-    if any(event.device_type == torch.autograd.DeviceType.CUDA for event in events):
-        _SESSIONS.empty = 0
-    else:
-        _SESSIONS.empty += 1
+    found: dict[int, list[Kernel]] = defaultdict(list)
+    is_empty = True
+    for event in results.events():
+        if event.device_type() != torch.autograd.DeviceType.CUDA:
+            continue
+        is_empty = False
+        kernel = Kernel(event.name(), event.duration_ns() / 1000)
+        found[event.linked_correlation_id()].append(kernel)
+    note_session(is_empty=is_empty)
+    found.pop(0, None)  # nobody knows who launched them
+    return found
+
+
+def note_session(*, is_empty: bool) -> None:
+    """Note whether a session on a GPU has no kernel.
+
+    Without CUPTI none has any: in some containers, on parts of a GPU, or without permission.
+    """
+    _SESSIONS.empty = _SESSIONS.empty + 1 if is_empty else 0
 
 
 def sees_kernels() -> bool:
