@@ -110,8 +110,10 @@ def make(run: SweepDir, count: int, points: int, per_point: int) -> None:
         last = min((chunk + 1) * share, points)
         shard = ShardPath(submission.shards, chunk, 0)
         chunks.append(chunk_file.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
-    chunk_file.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
-    submission.write_manifest(Manifest(id=submission.id, gpu="l40", spec_sha256="0"))
+    chunks = [chunk for chunk in chunks if chunk.points]
+    chunk_file.write_chunks(submission.chunks, chunks)
+    manifest = Manifest(id=submission.id, gpu="l40", spec_sha256="0", chunks=len(chunks))
+    submission.write_manifest(manifest)
 
 
 def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Point, ...]:

@@ -10,8 +10,10 @@ import tracemalloc
 import pytest
 
 import resultsfolder
+from benchmarks import collect as benchmark
 from hpcsweep.cluster import points
 from hpcsweep.cluster.points import PointState
+from hpcsweep.store.folders import SweepDir
 
 FAILING = """\
 workload: noop
@@ -108,11 +110,28 @@ def test_points_without_a_row_wait(tmp_path):
     made.submit("20260101-000000-local")
     made.measure(made.shard("20260101-000000-local"), made.points[:2])
     every = points.read_points(made.sweep_dir)
-    head, _, _, *lines = points.table("demo", every, ["waiting"], None).splitlines()
+    head, _, _, *lines = points.table("demo", every, ["waiting"], None)
     assert head == f"demo: {len(made.points) - 2} waiting"
     assert sorted(line.split()[0] for line in lines) == sorted(
         point.point_id[:8] for point in made.points[2:]
     )
+
+
+def test_a_table_of_many_points_holds_few_cells_of_each(tmp_path):
+    """A login node has memory for 200,000 points; whole rows take six kilobytes each."""
+    peaks = []
+    for number in (100, 600):
+        folder = SweepDir(tmp_path / f"of_{number}")
+        benchmark.make(folder, number // 50, number, 1)
+        tracemalloc.start()
+        every = points.read_points(folder, whole=False)
+        lines = sum(1 for _ in points.table("many", every, (), None))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert lines == number + 3  # a headline, an empty one, the head
+        (whole,) = {len(point.row) for point in points.read_points(folder)}
+        assert len(points.whole(folder, every[0]).row) == whole > 2 * len(every[0].row)
+    assert (peaks[1] - peaks[0]) / 500 < 1000
 
 
 def test_what_is_not_there_is_a_mistake(failed):
@@ -130,14 +149,15 @@ def test_the_headline_counts_what_is_not_valid():
     row = {"status": "ok", "valid": "false", "flags": "very_noisy;host_bound"}
     found = [PointState("0123456789abcdef", "a 1", row, None)]
     head = "sweep: 1 ok, 1 of them not valid: very_noisy 1"
-    assert points.table("sweep", found, (), 80).splitlines()[0] == head
+    assert next(points.table("sweep", found, (), 80)) == head
 
 
 def test_a_long_reason_is_folded_on_a_narrow_terminal():
     """Nothing is cut: it says what to do."""
     why = "UsageError: " + " ".join(f"word{number}" for number in range(30))
     row = {"status": "error", "status_reason": why}
-    told = points.table("sweep", [PointState("0123456789abcdef", "a 1", row, None)], (), 60)
+    state = PointState("0123456789abcdef", "a 1", row, None)
+    told = "\n".join(points.table("sweep", [state], (), 60))
     assert told.split()[-31:] == why.split()
     assert max(map(len, told.splitlines())) <= 60
 

@@ -263,11 +263,11 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.store import runs
 
     sweep_dir = runs.of_run(results, sweep)
-    every = points.read_points(sweep_dir)
+    every = points.read_points(sweep_dir, whole=answer.mode.json and not point)
     wanted = common.listed(status)
     chosen = points.of_status(every, wanted)
     if point:
-        named = points.named(chosen, point)
+        named = points.whole(sweep_dir, points.named(chosen, point))
         return Answer(record=named.to_json, text=named.text)
     listed = runs.listed(sweep_dir)
 
@@ -275,9 +275,9 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
         plain = (each.to_json() for each in chosen)
         return {"sweep": sweep_dir.name, "runs": [run.to_json() for run in listed], "points": plain}
 
-    def text() -> list[str]:
-        table = points.table(sweep_dir.name, every, wanted, answer.width())
-        return [*runs.lines(listed), table]
+    def text() -> Iterator[str]:
+        yield from runs.lines(listed)
+        yield from points.table(sweep_dir.name, every, wanted, answer.width())
 
     return Answer(record=record, text=text)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,20 +15,24 @@ from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import Point, varying
 from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
+from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import aligned, count, folded
+from hpcsweep.text import aligned, count, folded, in_columns, shown
 
 WAITING: Final = "waiting"  # no row yet
+_HEAD: Final = ("point", "status", "what", "median ms", "node", "why")
 # Characters of an id in the table: `show SWEEP POINT` takes as few as tell a point apart
 _DIGITS: Final = 8
+# cells of a row that the table shows: whole rows of 200,000 points take a gigabyte
+_IN_TABLE: Final = ("median_ms", "node", "valid", "flags", "status_reason", "checks_missing")
 # Of a point the last lines: a traceback fits, and the screen shows the rest, too.
 _LOG_LINES: Final = 40
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PointState:
-    """A point, and its row if it has one."""
+    """A point, and its row if it has one: of the table only the cells that it shows."""
 
     point_id: str
     label: str
@@ -83,30 +89,55 @@ def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[Poin
     return [point for point in every if not statuses or point.status in statuses]
 
 
-def read_points(sweep_dir: SweepDir) -> list[PointState]:
-    """Return the points in the order of the sweep file, then those that left the file."""
-    rows = outcomes.rows_of(sweep_dir.shards())
-    sent: dict[str, tuple[Point, Mapping[str, str]]] = {}
-    ids: list[tuple[str, list[str]]] = []
+def read_points(sweep_dir: SweepDir, *, whole: bool = True) -> list[PointState]:
+    """Return the points in the order of the sweep file, then those that left the file.
+
+    Their rows are not `whole` where only the table is wanted.
+    """
+    rows = outcomes.rows_of(sweep_dir.shards(), kept=dict if whole else _in_table)
+    telling = varying(point for point, _manifest in _sent(sweep_dir))
+    labels: dict[str, str] = {}
+    ids: dict[str, dict[str, None]] = {}  # by checksum of the sweep file that sent them, in order
+    for point, manifest in _sent(sweep_dir):
+        labels[point.point_id] = point.label(manifest.maps, telling)
+        ids.setdefault(manifest.spec_sha256, {})[point.point_id] = None
+    orphans = runs.known_orphans(sweep_dir, ids.items())
+    order: Iterable[str] = labels
+    with suppress(SpecError):  # without a valid sweep file: in the order of submission
+        order = {**dict.fromkeys(runs.points_of_file(sweep_dir)), **dict.fromkeys(labels)}
+    states = []
+    for name in order:
+        if name in labels:
+            row = rows.get(name, {})
+            log = _log(sweep_dir, row) if whole else None
+            states.append(PointState(name, labels[name], row, log, name in orphans))
+    return states
+
+
+def _sent(sweep_dir: SweepDir) -> Iterator[tuple[Point, Manifest]]:
+    """Yield the points of all submissions, oldest first, with the manifests of these."""
     for submission in sweep_dir.submissions():
         manifest = submission.read_manifest()
-        for index in range(manifest.chunks):
-            own: list[str] = []
-            for point in chunk_file.read_chunk(submission.chunks, index).points:
-                sent[point.point_id] = (point, manifest.maps)
-                own.append(point.point_id)
-            ids.append((manifest.spec_sha256, own))
-    orphans = runs.known_orphans(sweep_dir, ids)
-    telling = varying(point for point, _maps in sent.values())
-    states = {}
-    for name, (point, maps) in sent.items():
-        row = rows.get(name, {})
-        label = point.label(maps, telling)
-        states[name] = PointState(name, label, row, _log(sweep_dir, row), name in orphans)
-    order = [*states]
-    with suppress(SpecError):  # without a valid sweep file: in the order of submission
-        order = [*runs.points_of_file(sweep_dir), *states]
-    return [states[name] for name in dict.fromkeys(order) if name in states]
+        for chunk in chunk_file.read_chunks(submission.chunks, manifest.chunks):
+            for point in chunk.points:
+                yield point, manifest
+
+
+def _in_table(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the cells of a row that the table shows; equal texts share their memory."""
+    cells = {"status": row["status"], "_shard": row["_shard"]}
+    for name in _IN_TABLE:
+        if row.get(name):
+            cells[name] = sys.intern(row[name])
+    return cells
+
+
+def whole(sweep_dir: SweepDir, point: PointState) -> PointState:
+    """Return a point with all cells of its row, and its log."""
+    if not point.row:
+        return point
+    row = outcomes.rows_of([point.row["_shard"]])[point.point_id]
+    return replace(point, row=row, log=_log(sweep_dir, row))
 
 
 def named(points: Iterable[PointState], prefix: str) -> PointState:
@@ -121,23 +152,33 @@ def named(points: Iterable[PointState], prefix: str) -> PointState:
 
 def table(
     name: str, every: Sequence[PointState], statuses: Sequence[str], width: int | None
-) -> str:
-    """Return a line for each point, folded where it is longer than `width`."""
+) -> Iterator[str]:
+    """Yield a line for each point, folded where it is longer than `width`."""
     points = of_status(every, statuses)
     counts = PointTally()
     for point in points or every:
         if not point.orphan:
             counts.add(point.status, doubts_of(point.row))
     if not points:
-        return f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
+        yield f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
+        return
     orphans = sum(point.orphan for point in points)
     beside = f"; {count(orphans, 'orphan')}" if orphans else ""
-    rows: list[tuple[str, ...]] = [("point", "status", "what", "median ms", "node", "why")]
+    yield f"{name}: {counts}{beside}"
+    yield ""
+    # twice the same cells: those of all points would be the largest part of the memory
+    widths = [len(cell) for cell in _HEAD]
     for point in points:
-        time = _rounded(point.row.get("median_ms"))
-        node = str(point.row.get("node") or "")
-        rows.append((point.point_id[:_DIGITS], point.status, point.label, time, node, point.why))
-    return "\n".join([f"{name}: {counts}{beside}", "", *folded(aligned(rows), width)])
+        widths = [*map(max, widths, map(len, _cells(point)))]
+    for cells in chain([_HEAD], map(_cells, points)):
+        yield from folded([in_columns(cells, widths)], width)
+
+
+def _cells(point: PointState) -> list[str]:
+    time = _rounded(point.row.get("median_ms"))
+    node = str(point.row.get("node") or "")
+    cells = (point.point_id[:_DIGITS], point.status, point.label, time, node, point.why)
+    return [*map(shown, cells)]
 
 
 def _lines_about(point_id: str, log: Path) -> list[str]:

@@ -73,6 +73,20 @@ def read_chunk(path: Path, index: int) -> Chunk:
             line = next(islice(file, index, None), b"")
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return _chunk(path, index, line)
+
+
+def read_chunks(path: Path, number: int) -> Iterator[Chunk]:
+    """Yield so many chunks, the first ones; `ResultsError` where the file lacks one."""
+    try:
+        with files.open_regular(path) as file:
+            for index in range(number):
+                yield _chunk(path, index, next(file, b""))
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _chunk(path: Path, index: int, line: bytes) -> Chunk:
     if not line.endswith(b"\n"):
         raise ResultsError(f"{path}: has no chunk {index}; was the submission copied whole?")
     try:
