@@ -15,6 +15,7 @@ from hpcsweep.measure.measure_point import on_device
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
 from measuring import point, training
+from paths import SUPPORT
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 PLAIN = {"evidence": False, "numerics": False}
@@ -141,6 +142,24 @@ def test_without_dynamo_nothing_is_looked_at(monkeypatch):
     compilations.forget()
     assert compilations.compilations() == 0
     assert "torch._dynamo" not in sys.modules
+
+
+_POINTS = """
+import sys
+import torch._dynamo  # torchvision has it, too
+from hpcsweep.measure.measure_point import on_device
+from measuring import point
+bench = on_device("inference", "cuda")
+for size in (32, 48):
+    bench.measure(point(input_size=size, measure={"evidence": False, "energy": False}))
+print("torch._inductor.cudagraph_trees" in sys.modules)
+"""
+
+
+def test_points_of_a_gpu_that_compile_nothing_never_load_the_compiler(pretend_gpu):
+    """It is six hundred modules, and 1.4 s of processor time in each worker."""
+    done = pretend_gpu.run(sys.executable, "-c", _POINTS, PYTHONPATH=str(SUPPORT))
+    assert done.stdout.strip() == "False", done.stderr
 
 
 def test_a_training_is_timed_when_its_steps_compile_nothing_any_more():

@@ -41,8 +41,8 @@ def forget() -> None:
 
     The counters are dropped, too, so that a point that compiles nothing need not wait for calm.
     """
-    dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None:
+    if compilations():  # on a GPU the first reset imports the whole compiler, which takes a second
+        dynamo = sys.modules["torch._dynamo"]
         dynamo.reset()
         dynamo.utils.counters.clear()
 
