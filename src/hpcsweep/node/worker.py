@@ -110,10 +110,12 @@ def _fork_workers(fd: int) -> int:
 def import_all(workload: str) -> None:
     """Import what every worker of a network needs."""
     # ruff: noqa: F401, PLC0415 - all of it is slow
-    from hpcsweep.measure import measure_point  # with the workloads, the checks and the rig
-    from hpcsweep.measure import vision
+    from hpcsweep.measure import (
+        late_compiler,
+        measure_point,  # with the workloads, the checks and the rig
+    )
 
-    vision.torchvision()
+    late_compiler.torchvision()
     if WORKLOADS[workload].learns:
         import torch._dynamo  # 2 s, which each optimizer needs
 

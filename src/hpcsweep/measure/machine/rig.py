@@ -21,7 +21,7 @@ import torch
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.row_records import MachineCells
 from hpcsweep.environment import of_slurm, readable
-from hpcsweep.measure import caches, vision
+from hpcsweep.measure import caches, late_compiler
 from hpcsweep.measure.machine.drivers import Driver
 from hpcsweep.measure.timing import clocks
 
@@ -170,7 +170,7 @@ class Rig:
             "device": device,
             "software": {
                 "torch": torch.__version__,
-                "torchvision": vision.torchvision().__version__,
+                "torchvision": late_compiler.torchvision().__version__,
                 "cuda": torch.version.cuda,
                 "hip": torch.version.hip,
                 "cudnn": _cudnn_version(),
