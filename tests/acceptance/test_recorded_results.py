@@ -16,17 +16,17 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+import localruns
+
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"
 EXPECTED = HERE / "expected"
 CHANGELOG = HERE.parent.parent / "CHANGELOG.md"
-PROGRAM = [sys.executable, "-c", "from hpcsweep.cli import run; run()"]
 TABLES = ("overall", "details", "layers", "samples")
 # What collect writes beside what was measured: it may say more than it did
 WRITTEN_BY_COLLECT = {"schema_version", "flags", "valid"}
@@ -69,17 +69,8 @@ class Desk:
 
     def run(self, line: str, expect: int | None = None) -> str:
         """Return what a command prints, on either stream, with what differs by machine masked."""
-        env = {**os.environ, "TZ": "UTC", "HOME": str(self.folder), "COLUMNS": "120"}
-        env |= {"SLURM_CONF": "", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*PROGRAM, *line.split()],
-            cwd=self.folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        env = {"TZ": "UTC", "HOME": str(self.folder), "COLUMNS": "120", "SLURM_CONF": ""}
+        done = localruns.Desk(self.folder).run(*line.split(), **env)
         if expect is not None:
             assert done.returncode == expect, done.stdout + done.stderr
         text = f"$ hpcsweep {line}\n{done.stdout}{done.stderr}exit code {done.returncode}\n"
