@@ -6,6 +6,7 @@ import csv
 import hashlib
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -159,9 +160,13 @@ class WholeShard(Shard):
 
 
 def read_shard(shard: ShardPath) -> WholeShard:
-    """Read a shard to its end."""
+    """Read a shard to its end; the line of a row is its cell `_line`."""
     found, rows = row_reader.scan_shard(shard)
-    every = list(rows)
+    every: list[Row] = []
+    for row in rows:
+        cells = dict(zip(found.heads.columns, row.cells, strict=False))
+        filled = {name: text for name, text in cells.items() if text}
+        every.append(defaultdict(str, {**filled, "_line": row.line}))
     return WholeShard(**vars(found), rows=every)
 
 

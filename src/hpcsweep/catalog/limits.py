@@ -48,7 +48,7 @@ def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
     """
     if IMPOSSIBLE in str(cells.get("flags") or "").split(";"):
         return True
-    gpu = gpu or _sheet(cells.get("device_name"), cells.get("gpu") or cells.get("device"))
+    gpu = gpu or sheet(cells.get("device_name"), cells.get("gpu") or cells.get("device"))
     if gpu is None:
         return False
     ms = _time(cells)
@@ -59,7 +59,7 @@ def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
 
 def reached(cells: Cells) -> float:
     """Return the share of the peak that a time reaches; 0 of little work, or an unknown device."""
-    gpu = _sheet(cells.get("device_name"), cells.get("gpu"))
+    gpu = sheet(cells.get("device_name"), cells.get("gpu"))
     plain = _plain_ms(cells, gpu) if gpu else 0.0
     return plain / _time(cells) if plain > _MUCH_MS else 0.0
 
@@ -78,7 +78,8 @@ def least_ms(cells: Cells, gpu: Gpu) -> float:
 
 
 @cache
-def _sheet(device_name: str | None, gpu: str | None) -> Gpu | None:
+def sheet(device_name: str | None, gpu: str | None) -> Gpu | None:
+    """Return the sheet of a device, by its name or by that of the axis `gpu`."""
     return gpus.by_device_name(device_name or "") or gpus.sheet(gpu or "")
 
 

@@ -262,12 +262,12 @@ def _intact(shard: ShardPath) -> dict[bytes, str]:
         for row in rows:
             try:
                 entry = merge.table_row(row, content, (0, shard.submission))
-                entry.blocks_of(row["_line"], blocks)
+                entry.blocks_of(row.line, blocks)
             except Unread:
                 raise
             except ResultsError:
                 continue
-            found[row["_line"]] = entry.point_id
+            found[row.line] = entry.point_id
     return found
 
 

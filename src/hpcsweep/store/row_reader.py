@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
@@ -55,9 +55,10 @@ def rows_in(lines: Sequence[bytes], columns: Sequence[str] | None = KEY) -> Iter
     names, first = _header(lines)
     if columns is None:
         for line in lines[first:]:
-            whole = _parse(line, names)
+            whole = _cells_of(line, names)
             if not isinstance(whole, str):
-                yield whole
+                # most cells are empty, and take no room
+                yield defaultdict(str, compress(zip(names, whole, strict=True), whole))
         return
     # from the end of a line, since most of what is asked for often stands there
     places = {name: names.index(name) - len(names) for name in columns if name in names[2:]}
@@ -97,6 +98,15 @@ def table_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
+class WholeRow(NamedTuple):
+    """A complete row of a shard, and where it stands."""
+
+    cells: list[str]  # in the order of the columns, and an empty one for any other column
+    line: bytes
+    at: int  # number of the line
+    byte: int  # where it begins
+
+
 @dataclass
 class Shard:
     """The readable rows of one attempt in file order, and messages about the others."""
@@ -120,12 +130,10 @@ def complete_lines(path: Path) -> list[bytes]:
         raise files.cannot_read(path, error) from error
 
 
-def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[Row]]:
+def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[WholeRow]]:
     """Return a shard without its rows, and its complete rows one by one: all would fill the memory.
 
-    Messages about damaged lines come while the rows are read. A row has its filled cells, and three
-    keys beside them: `_line`, its text, `_at`, the number of that line, and `_byte`, where that
-    begins. Any other cell is an empty text.
+    Messages about damaged lines come while the rows are read.
     Without a header, rows and layer rows have the columns of this version, which their checksums
     prove. `Unread` where a file cannot be opened.
     """
@@ -146,20 +154,18 @@ def _header(lines: Sequence[bytes]) -> tuple[shards.Names, int]:
     return (names, 1) if is_header else (SHARD_COLUMNS, 0)
 
 
-def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[Row]:
+def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[WholeRow]:
     """Yield the rows of a shard from its first line after the header on; note what is damaged."""
     byte = sum(len(line) + 1 for line in lines[:first])
     for number, line in enumerate(lines[first:], 1 + first):
-        row = _parse(line, shard.heads.columns) if line else ""
-        if not isinstance(row, str):
-            row["_line"] = line
-            row["_at"] = number
-            row["_byte"] = byte
-            yield row
-        elif row:
+        cells = _cells_of(line, shard.heads.columns) if line else ""
+        if not isinstance(cells, str):
+            cells.append("")
+            yield WholeRow(cells, line, number, byte)
+        elif cells:
             begins = _BEGINNING(line)
             point = f" (point {begins[1].decode()})" if begins else ""
-            shard.problems.append(f"{shard.path.overall}:{number}: row{point} left out: {row}")
+            shard.problems.append(f"{shard.path.overall}:{number}: row{point} left out: {cells}")
             shard.left_out += 1
         byte += len(line) + 1
 
@@ -176,23 +182,22 @@ def _layer_columns(shard: ShardPath) -> tuple[str, ...]:
     return names if "point_id" in names else LAYER_COLUMNS
 
 
-def _parse(line: bytes, columns: tuple[str, ...]) -> Row | str:
-    """Return the filled cells of a line, any other cell being an empty text; or what is wrong."""
+def _cells_of(line: bytes, columns: tuple[str, ...]) -> list[str] | str:
+    """Return the cells of a line in the order of the columns; or what is wrong."""
     if b"\0" in line:
         return "NUL bytes"
     try:
-        values = shards.split(line)
+        cells = shards.split(line)
     except (csv.Error, UnicodeDecodeError) as error:
         return f"not CSV ({error})"
-    if len(values) != len(columns):
-        return f"{len(values)} cells instead of {len(columns)}"
-    # most cells are empty, and take no room
-    row: Row = defaultdict(str, compress(zip(columns, values, strict=True), values))
-    if not is_point_id(row["point_id"]):
+    if len(cells) != len(columns):
+        return f"{len(cells)} cells instead of {len(columns)}"
+    point_id, status = cells[:2]  # as `KEY` says
+    if not is_point_id(point_id):
         return "no point id"
-    if row["status"].encode() not in _STATUS:
-        return f"unknown status '{row['status']}'"
-    return row
+    if status.encode() not in _STATUS:
+        return f"unknown status '{status}'"
+    return cells
 
 
 class Blocks:
@@ -222,8 +227,8 @@ class Blocks:
             file, size = self._open.get(path) or self._opened(path)
             # a damaged row may name any place: never ask for more than there is
             inside = offset >= 0 and 0 < length <= size - offset
-            file.seek(offset if inside else 0)
-            block = file.read(length if inside else 0)
+            # rows of a table lie apart in their shards: a buffer would be filled for each
+            block = os.pread(file.fileno(), length, offset) if inside else b""
         except OSError as error:
             raise files.cannot_read(path, error) from error
         if len(block) != length:  # what is in it the checksum of its row proves

@@ -192,13 +192,13 @@ class _Reading:
         for row in rows:
             try:
                 entry = merge.table_row(row, content, age)
-                entry.blocks_of(row["_line"], blocks)  # they are intact
+                entry.blocks_of(row.line, blocks)  # they are intact
                 self.pool.add(entry)
                 content.taken += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
-                point = row["point_id"]
+                point = row.cells[0]
                 # a row is worth nothing without its blocks; the others stay as they are
-                what = f"{shard.overall}:{row['_at']}: row of point {point} left out: {error}"
+                what = f"{shard.overall}:{row.at}: row of point {point} left out: {error}"
                 if isinstance(error, Unread):
                     content.unread.append(what)
                     self.points_unread.add(point)

@@ -21,28 +21,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, compress, islice
 from math import isfinite, nan
 from operator import itemgetter
 from typing import Final
 
 from hpcsweep import catalog, files, sources
 from hpcsweep.catalog import columns, limits
-from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
+from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
-from hpcsweep.store.row_reader import Blocks, Shard, parse_block
+from hpcsweep.store.row_reader import Blocks, Shard, WholeRow, parse_block
 from hpcsweep.store.shards import Heads
 from hpcsweep.store.state import PointStatus
 
 VERSION_MIX: Final = "version_mix"
 OLD_FILES: Final = "old_files"
 # cells of a row that are no columns of the tables, or are filled here
-_UNTOLD: Final = frozenset({*columns.COMMIT, "_line", "_at", "_byte", "source"})
+_UNTOLD: Final = frozenset({*columns.COMMIT, "source"})
 # cells of the tables that are filled here, in the order of `_cells`
 _FILLED: Final = ("submission", "source", "valid", "flags", "orphan")
-_BLOCKS: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes")
+_BLOCKS: Final = (
+    "layer_rows", "layers_offset", "layers_bytes", "samples_offset", "samples_bytes",
+)  # fmt: skip
+# what `table_row` asks of each row
+_KEYS: Final = (
+    "point_id", "status", "schema_version", "valid", "flags", "visit", "gpu", "device_name",
+    "started_at", *_BLOCKS,
+)  # fmt: skip
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
 _MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
@@ -128,40 +135,49 @@ class TableRow:
         return state.rank(self.status), self.origin
 
 
-def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
+def table_row(row: WholeRow, content: Shard, age: SubmissionOrder) -> TableRow:
     """Make the `TableRow` of a shard's row; `ResultsError` if its version or numbers are wrong."""
     shard = content.path
-    _check_schema(row.get("schema_version", ""))
-    _number(row, "layer_rows")
-    made = TableRow(
-        point_id=row["point_id"],
-        status=PointStatus(row["status"]),
-        valid=sys.intern(row.get("valid", "")),
-        flags=sys.intern(row.get("flags", "")),
-        visit=sys.intern(row.get("visit", "")),
-        gpu=sys.intern(row.get("gpu", "")),
-        versions=_shared(_texts(row, MUST_AGREE)),
-        own_files=_own_files(*_texts(row, _MADE_OF)),
-        started=row.get("started_at", ""),
-        axes=_texts(row, _AXES),
-        filled=_shared_names(frozenset(row)),
-        origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
-        places=(row["_byte"], len(row["_line"]) + 1, *[_number(row, name) for name in _BLOCKS]),
-        shard=shard,
-        heads=content.heads,
-        own=tuple([_names(row.get(name)) for name in OWN]),
+    heads = content.heads
+    # at once, and equal texts share their memory
+    cells = map(sys.intern, _picker_of_shard(heads)(row.cells))
+    point_id, status, schema, valid, flags, visit, gpu, device, started, *numbers = islice(
+        cells, len(_KEYS)
     )
-    if made.status is PointStatus.OK and limits.is_impossible(row):
-        made.doubt(columns.IMPOSSIBLE)
+    _check_schema(schema)
+    places = [_number(name, text) for name, text in zip(_BLOCKS, numbers, strict=True)]
+    made = TableRow(
+        point_id=point_id,
+        status=PointStatus(status),
+        valid=valid,
+        flags=flags,
+        visit=visit,
+        gpu=gpu,
+        started=started,
+        versions=_shared(tuple(islice(cells, len(MUST_AGREE)))),
+        own_files=_own_files(*islice(cells, len(_MADE_OF))),
+        own=tuple(map(_names, islice(cells, len(OWN)))),
+        axes=tuple(cells),
+        filled=_shared_names(frozenset(compress(heads.columns, row.cells))),
+        origin=Origin(age, shard.attempt, shard.chunk, row.at),
+        places=(row.byte, len(row.line) + 1, *places[1:]),
+        shard=shard,
+        heads=heads,
+    )
+    may_be = columns.IMPOSSIBLE in flags or limits.sheet(device, gpu)
+    if may_be and made.status is PointStatus.OK:
+        named = dict(zip(heads.columns, row.cells, strict=False))
+        if limits.is_impossible(named):
+            made.doubt(columns.IMPOSSIBLE)
     return made
 
 
-def _texts(row: Row, names: Iterable[str]) -> tuple[str, ...]:
-    """Return cells of a row; equal texts share their memory."""
-    return tuple([sys.intern(text) if text else "" for text in map(row.get, names)])
+@lru_cache  # a merge reads one shard after the other
+def _picker_of_shard(heads: Heads) -> _Picker:
+    return _picker(heads.columns, (*_KEYS, *MUST_AGREE, *_MADE_OF, *OWN, *_AXES))
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def _names(text: str) -> tuple[str, ...]:
     try:
         return _shared(tuple(json.loads(text))) if text else ()
     except ValueError:
@@ -264,9 +280,9 @@ def _texts_of_axes(rows: Iterable[TableRow]) -> list[set[str]]:
     return [set(texts) for texts in zip(*[row.axes for row in rows], strict=True)]
 
 
-def _number(row: Mapping[str, str], name: str) -> int:
+def _number(name: str, text: str) -> int:
     try:
-        return int(row.get(name) or 0)
+        return int(text or 0)
     except ValueError:
         raise ResultsError(f"{name} is no number") from None
 
