@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -196,24 +195,3 @@ run()
 """
     code, errors = struck(desk, code, "status")
     assert (code, "Traceback" in errors) == (130, False), errors
-
-
-def test_submit_looks_for_no_plugins_of_pydantic_and_hides_none_from_a_command(desk: Desk) -> None:
-    """To look for them it would read the metadata of every installed package."""
-    script = "import os\nprint('{\"said\": \"%s\"}' % os.environ.get('PYDANTIC_DISABLE_PLUGINS'))\n"
-    (desk.folder / "one.py").write_text(script)
-    desk.spec("workload: command\naxes: {k: [1]}\nrun: python one.py\nresults: {json: last_line}\n")
-    opened = desk.folder / "opened"
-    code = f"""
-import sys
-told = open({str(opened)!r}, "w")
-sys.addaudithook(lambda event, given: event == "open" and print(given[0], file=told))
-from hpcsweep.cli import run
-run()
-"""
-    run = ("submit", "sweep.yaml", "--cluster", "local", "--collect")
-    subprocess.run([sys.executable, "-c", code, *run], cwd=desk.folder, check=True)
-    assert "sweep.yaml" in opened.read_text()
-    assert "entry_points.txt" not in opened.read_text()
-    with desk.sweep().overall.open(newline="") as file:
-        assert [row["said"] for row in csv.DictReader(file)] == ["None"]

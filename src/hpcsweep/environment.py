@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ LIFELINE: Final = "HPCSWEEP_LIFELINE"  # `stdin`: leave when stdin ends
 NEIGHBOURS: Final = "HPCSWEEP_NEIGHBOURS"  # what the supervisors of a job share, and its place
 PROGRESS: Final = "HPCSWEEP_PROGRESS"  # `json`: JSON objects on stdout, no text
 
-# of the launcher, which a supervisor takes over: to ask git takes 30 ms
+# of the launcher, which a supervisor takes over: git takes 15 ms of CPU
 REVISION: Final = "HPCSWEEP_REVISION"
 
 # supervisor to worker
@@ -73,7 +72,6 @@ _OWN_OF_A_JOB: Final = (
 _OF_THE_CLUSTER: Final = frozenset({
     "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET",
 })  # fmt: skip
-_NO_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 _PASSWORD: Final = re.compile("//[^/\\s]*@")  # of a URL
 
 
@@ -101,23 +99,6 @@ def outside_a_job(variables: Mapping[str, str]) -> dict[str, str]:
         for name, value in variables.items()
         if name in _OF_THE_CLUSTER or not name.startswith(dropped)
     }
-
-
-@contextmanager
-def without_plugins() -> Iterator[None]:
-    """Let pydantic look for no plug-ins of the models that are made meanwhile.
-
-    To find them it reads the metadata of every installed package, which takes 30 ms. What is
-    started later may have models with plug-ins, so the variable does not stay.
-    """
-    if _NO_PLUGINS in os.environ:  # a person set it
-        yield
-        return
-    os.environ[_NO_PLUGINS] = "__all__"
-    try:
-        yield
-    finally:
-        del os.environ[_NO_PLUGINS]
 
 
 def keep_miopen_apart() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import environment, extras, messages
+from hpcsweep import extras, messages
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import by_hand, flag, option, several
@@ -72,18 +72,17 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
-    target = _target(until_error, watch=watch, dry=dry_run, more=others)
-    others["suppress_next_hint"] = collect
-    with environment.without_plugins():
-        from hpcsweep.spec import sweep_file
-        from hpcsweep.store import folders
-        from hpcsweep.submit import steps
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.store import folders
+    from hpcsweep.submit import steps
 
-        # mistakes of the file are told before anything is asked of a cluster
-        sweep = sweep_file.load(spec)
-        profiles = common.meant_for(sweep, cluster)
-        requests = [common.request_of(sweep, name, **others) for name in profiles]
+    target = _target(until_error, watch=watch, dry=dry_run, more=others)
+    # mistakes of the file are told before anything is asked of a cluster
+    sweep = sweep_file.load(spec)
     sweep_dir = folders.SweepDir(results / sweep.name)
+    others["suppress_next_hint"] = collect
+    profiles = common.meant_for(sweep, cluster)
+    requests = [common.request_of(sweep, name, **others) for name in profiles]
     for asked in requests:
         if collect and (dry_run or asked.profile.in_slurm):
             later = f"the jobs of '{asked.profile.name}' end later"
@@ -117,6 +116,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
 
 def _download(asked: Request) -> None:
     extras.need("measure", "submit --download")
+    from hpcsweep import environment
     from hpcsweep.measure.data import downloads
     from hpcsweep.submit import questions, request
 
