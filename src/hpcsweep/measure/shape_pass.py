@@ -392,8 +392,8 @@ def _record(
 
 def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Module]:
     """Return the distinct modules of the calls."""
-    wanted = {call.layer for call in calls}
-    return [module for name, module in parts.walk(model) if name in wanted]
+    names = dict.fromkeys(call.layer for call in calls)
+    return [model.get_submodule(name) for name in names]
 
 
 def _sizes(tensors: list[Tensor]) -> Sizes:

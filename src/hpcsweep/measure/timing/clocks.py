@@ -20,13 +20,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.cuda import Event
 
 from hpcsweep.measure.operations import not_captured
 from hpcsweep.measure.timing import loop, stats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The delay over the host's time to issue a pass: more of it waits longer, less starves a pass that
 # is issued more slowly than those before.
@@ -55,6 +58,34 @@ _CAPTURE_WARM_UPS: Final = 3
 _FLOOR_PAIRS: Final = 50
 # The host records all of them meanwhile.
 _FLOOR_DELAY_MS: Final = 2.0
+
+
+_C: Final[Any] = torch._C  # noqa: SLF001 - a CPU build has not these functions
+
+
+@lru_cache(maxsize=64)  # torch has 32 streams of each priority
+def _stream(stream_id: int, device: int, kind: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(stream_id=stream_id, device_index=device, device_type=kind)
+
+
+class TimingEvent(Event):
+    """An event that notes the time.
+
+    torch's own way to find the current stream asks first whether there is a GPU: 7 us of the host,
+    twice for each layer that is timed.
+    """
+
+    def __new__(cls, *, external: bool = False) -> Self:
+        """Make one; a graph may hold it if it is external, which older torches cannot."""
+        more = {"external": True} if external else {}
+        return super().__new__(cls, enable_timing=True, **more)
+
+    def record(self, stream: Any = None) -> None:  # noqa: ANN401 - torch has two kinds
+        """Record it on the current stream, unless given one."""
+        if stream is None:
+            device = _C._cuda_getDevice()  # noqa: SLF001 - the public names are that way
+            stream = _stream(*_C._cuda_getCurrentStream(device))  # noqa: SLF001
+        super().record(stream)
 
 
 def nothing() -> None:
@@ -99,7 +130,7 @@ class Cuda:
 
     def event(self) -> Event:
         """Return a new timing event."""
-        return torch.cuda.Event(enable_timing=True)
+        return TimingEvent()
 
     def synchronize(self) -> None:
         """Wait until the device is idle."""
@@ -327,7 +358,7 @@ def capture(
 def external_event() -> Event | None:
     """Return an event that a graph may hold; None if this torch cannot make one."""
     try:
-        return torch.cuda.Event(enable_timing=True, external=True)
+        return TimingEvent(external=True)
     except TypeError:
         return None
 

@@ -34,8 +34,9 @@ from hpcsweep.measure.timing.clocks import (
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Lane
 
-# Tried in turn, until the queue holds the launches of a pass and the events of one part.
-_PARTS: Final = (1, 2, 4, 8)
+# Tried in turn after the whole, until the queue holds the launches of a pass and the events of one
+# part.
+_PARTS: Final = (2, 4, 8)
 # Passes, each of which must starve: one alone may by chance.
 _TRIAL: Final = 2
 # To time passes while torch compiles nothing. What compiles in the last one, too, is flagged.
@@ -228,6 +229,8 @@ def _event_lanes(work: LaneWork, host_ms: float) -> list[LayerLane]:
     """
     families = layer_timer.families(work.calls)
     whole = _event_lane(work, set[str]().union(*families))
+    if not whole.starves():
+        return [whole]
     assert isinstance(whole.clock, DeviceClock)  # noqa: S101 - a lane of events
     of_events = whole.clock.host_ms - host_ms
     for count in _PARTS:
