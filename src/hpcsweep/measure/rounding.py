@@ -197,25 +197,35 @@ def of_call(  # noqa: PLR0913 - a call, and how it was computed
     # near zero: a step of the stored type, and products that underflow
     rounded += smallest.tiny * smallest.eps
     rounded += 2 * terms * min(torch.finfo(torch.float32).tiny, smallest.tiny)
-    return _compared("", y, wanted, 2 * stored * y.abs() + rounded)
+    return _compared("", y, wanted, y.abs().mul_(2 * stored) + rounded)
 
 
 def _compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
     """Compare values by their bounds; equal infinities agree, zeros have no relative error."""
     if not wanted.numel():
         return Exactness(subject=name, excess=0.0)
-    finite = torch.isfinite(wanted)
-    same = output == wanted
-    deviation = (output - wanted).abs().where(finite & ~same, 0)
-    magnitude = wanted.abs().where(finite, 0)
-    found = [part.amax().double() for part in (deviation, magnitude, deviation / bound)]
-    worst, largest, excess = torch.stack(found).nan_to_num(math.inf, math.inf).tolist()
-    if excess <= 1 and not (finite | same).all():
-        return Exactness(subject=name, reason="what it is compared with is not finite")
+    deviation = (output - wanted).abs()
+    magnitude = wanted.abs()
+    worst, largest, excess = _largest_of(deviation, magnitude, deviation / bound)
+    # of what is not finite, which takes as many passes over the values again
+    if not math.isfinite(worst + largest + excess):
+        finite = torch.isfinite(wanted)
+        same = output == wanted
+        deviation = deviation.where(finite & ~same, 0)
+        magnitude = magnitude.where(finite, 0)
+        worst, largest, excess = _largest_of(deviation, magnitude, deviation / bound)
+        if excess <= 1 and not (finite | same).all():
+            return Exactness(subject=name, reason="what it is compared with is not finite")
     error = None
     if worst or largest:
         error = worst / largest if largest else math.inf
     return Exactness(subject=name, error=error, excess=excess)
+
+
+def _largest_of(*parts: Tensor) -> list[float]:
+    """Return the largest value of each, infinity for what is no number."""
+    found = torch.stack([part.amax().double() for part in parts])
+    return found.nan_to_num(math.inf, math.inf).tolist()  # type: ignore[no-any-return]
 
 
 def _widened(tensor: Tensor, wide: torch.dtype = torch.float64) -> Tensor:
