@@ -128,10 +128,10 @@ def encrypted(path):
 
 
 def of_many_folders(path):
-    """Give a bundle 20,000 folders with a file each."""
+    """Give a bundle 2,500 files, each in nine folders of its own: a hundred times its bytes."""
     with zipfile.ZipFile(path, "a") as archive:
-        for number in range(20_000):
-            archive.writestr(f"demo/{number}/a", b"")
+        for number in range(2500):
+            archive.writestr(f"demo/{number}/{'a/' * 8}b", b"")
 
 
 ODD = {
@@ -170,7 +170,8 @@ def test_what_no_bundle_has_is_refused_before_it_is_unpacked(bundle, tmp_path, o
     else:
         rewritten(path, lambda members: {**members, "demo/own_files/a/b": bytes(100 << 20)})
     before = {*tmp_path.rglob("*")}
-    with pytest.raises(ResultsError, match=r"some\.zip"), files.errors_named():
+    why = "bytes would become" if odd in ("folders", "bomb") else ""
+    with pytest.raises(ResultsError, match=rf"some\.zip.*{why}"), files.errors_named():
         importer.bring(tmp_path / "theirs", path)
     assert {*tmp_path.rglob("*")} == before
 

@@ -10,7 +10,7 @@ import pytest
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import importer, unpacking
 
-ZEROS = bytes(100 << 20)
+ZEROS = bytes(65 << 20)
 NEUSIGHT = (
     b"Device,Kernels,B,Input_Channel,Output_Channel,Input_Size,Kernel_Szie,Stride,Padding,Latency\n"
 )
