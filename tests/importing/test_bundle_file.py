@@ -25,19 +25,26 @@ from waiting import wait_for
 ID = "20260101-000000-v100"
 
 
-@pytest.fixture
-def bundle(tmp_path):
-    """Return a bundle of eight points."""
-    made = resultsfolder.make(tmp_path)
+@pytest.fixture(scope="module")
+def _bundled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bundled")
+    made = resultsfolder.make(folder)
     made.submit(ID)
     made.measure(made.shard(ID), median_ms=2.0)
     kept = made.sweep_dir.own_files / "0123456789abcdef" / "parts" / "net.py"
     kept.parent.mkdir(parents=True)
     kept.write_text("measured")
     collector.collect(made.sweep_dir)
-    path = tmp_path / "some.zip"
-    assert writing.write(made.sweep_dir, path) == []
-    return made.sweep_dir, path
+    assert writing.write(made.sweep_dir, folder / "some.zip") == []
+    return folder, made.sweep_dir.path.relative_to(folder)
+
+
+@pytest.fixture
+def bundle(_bundled, tmp_path):
+    """Return a sweep of eight points, and a bundle of it: copies of its own."""
+    folder, sweep = _bundled
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return resultsfolder.SweepDir(tmp_path / sweep), tmp_path / "some.zip"
 
 
 def rewritten(path, change):
