@@ -90,11 +90,11 @@ def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
 
 def test_names_are_those_of_a_training() -> None:
     """With the stem and the types that it has."""
-    axes = {"model": "resnet18", "input_size": 32, "batch_size": 8, "stem": "cifar", "amp": "bf16"}
+    axes = {"model": "resnet18", "input_size": 8, "batch_size": 8, "stem": "cifar", "amp": "bf16"}
     point = Point("training", {**axis_defaults("training"), **axes})
     model = training_network.build(point, 10, torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16):
-        wanted = convolution_names(shape_pass(model, torch.empty(8, 3, 32, 32)))
+        wanted = convolution_names(shape_pass(model, torch.empty(8, 3, 8, 8)))
     assert _names("training", case("training", **point.axes)) == wanted
 
 
