@@ -206,7 +206,7 @@ def test_peak_memory_is_that_of_the_point_whatever_came_before(desk):
     """Neither a larger network nor a larger image of the same one is in it."""
     text = OWN.replace('"tinynets:Residual"', "squeezenet1_1").replace("[32]", "[64]")
     text = text.replace("numerics: false", "numerics: false, layers: false")
-    networks = ["squeezenet1_1", "vgg11_bn", "squeezenet1_1", *["tinynets:Residual"] * 3]
+    networks = ["squeezenet1_1", "alexnet", "squeezenet1_1", *["tinynets:Residual"] * 3]
     submission = in_order(prepared(desk, text), networks)
     chunk = chunk_file.read_chunk(submission.chunks, 0)
     points = [*chunk.points]
@@ -225,12 +225,10 @@ def test_peak_memory_is_that_of_the_point_whatever_came_before(desk):
 
 @linux
 def test_what_networks_of_torch_do_to_their_process_is_not_met_by_the_next(desk):
-    """It crashes, ends, forks, eats memory, changes a switch, or cannot be imported."""
+    """It crashes with torch in it, eats memory, changes a switch, or cannot be imported."""
     bad = {
         "leaving:network_that_strikes_here": "crashed",
-        "leaving:network_that_forks": "ok",
         "leaving:network_that_switches_to_float64": "ok",
-        "leaving:network_that_spins": "ok",
         "tinynets:Hungry": "oom",
         "nowhere:network": "error",
     }
@@ -248,29 +246,29 @@ def test_what_networks_of_torch_do_to_their_process_is_not_met_by_the_next(desk)
 @linux
 def test_torch_that_cannot_be_imported_is_told(desk, tmp_path):
     """As it was before there was a template."""
-    (tmp_path / "torchvision.py").write_text("raise ImportError('libjpeg.so.9 is missing')\n")
+    (tmp_path / "torch.py").write_text("raise ImportError('libjpeg.so.9 is missing')\n")
     running = attempt(prepared(desk, OWN), PYTHONPATH=str(tmp_path))
     _, errors = running.communicate(timeout=300)
     assert running.returncode == Refused.exit_code
     assert "the worker does not start: exit code 1: ImportError: libjpeg.so.9 is missing" in errors
 
 
-@pytest.mark.parametrize("workload", ["inference", "training"])
-def test_what_the_template_imports_computes_nothing(workload):
+def test_what_the_template_imports_computes_nothing():
     """Before a fork there is no pool of threads, and nobody asked for a GPU.
 
     torch's compiler, which takes 2 s, is there only where each worker's optimizer needs it.
     """
-    program = f"""\
+    program = """\
 import json, sys, threading
 from hpcsweep.node import worker
-worker.import_all({workload!r})
+compiles = []
+for workload in ("inference", "training"):
+    worker.import_all(workload)
+    compiles.append("torch._dynamo" in sys.modules)
 import torch
-compiles = "torch._dynamo" in sys.modules
-found = [threading.active_count(), torch.cuda.is_initialized(), compiles]
-print(json.dumps(found))
+print(json.dumps([threading.active_count(), torch.cuda.is_initialized(), compiles]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout) == [1, False, workload == "training"]
+    assert json.loads(done.stdout) == [1, False, [False, True]]
