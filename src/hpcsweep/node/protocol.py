@@ -80,6 +80,11 @@ class Outcome:
     killer: str = ""  # the check that ended the process; the times are good
     point_id: str = ""
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return the outcome without what is empty: most is, of most points."""
+        filled = {name: value for name, value in vars(self).items() if value}
+        return {**filled, "timed_s": self.timed_s}  # 0 is a time, and None is none
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
@@ -108,3 +113,7 @@ class Reply:
 
     outcomes: tuple[Outcome, ...]
     history: dict[str, Any] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the message."""
+        return {"outcomes": [one.to_plain() for one in self.outcomes], "history": self.history}

@@ -154,7 +154,7 @@ def _work(fd: int, forked: Mapping[str, int]) -> int:
         bench.history = request.history
         found = tuple(outcomes(bench, request, line.send))
         reply = Reply(outcomes=found, history=bench.history)
-        line.send(typed_json.to_plain(reply))
+        line.send(reply.to_plain())
     return 0
 
 

@@ -136,9 +136,9 @@ class _LocalRun:
             for chunk in chunks:
                 self._start(chunk, vain=0)
             while self._live:
+                time.sleep(_REST_SECONDS)  # before a look: none follows the last one
                 for key, _ in self._selector.select(0.2):
                     self._read(key.data)
-                time.sleep(_REST_SECONDS)
                 if self._heard:  # not in the handler: a print may have been interrupted by it
                     self._progress.stopping(self._kill_wait)
                     self._heard = False
