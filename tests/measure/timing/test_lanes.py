@@ -101,6 +101,21 @@ def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch, steady_gpu)
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("warmup", "after_first"), [(10, 9), (1, 3)])
+def test_passes_that_calibrate_a_clock_are_warm_up_passes(
+    monkeypatch, steady_gpu, warmup, after_first
+):
+    """They run the same work on the same GPU; those with timers in them do not count."""
+    gpu, ran = steady_gpu(), []
+    monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
+    work = dataclasses.replace(_deep(gpu, layers=6), calls=())
+    run = work.run
+    counted = dataclasses.replace(work, run=lambda: ran.append(run()), watched=())
+    found = lanes.make_lanes(GPU, "eager", counted)
+    assert found.warm_up({"warmup": warmup, "stop": "fixed"}) == len(ran) == after_first
+
+
+@pytest.mark.gpu
 def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch, steady_gpu):
     """The layer lane replays a second capture, which has the events in it."""
     gpu = steady_gpu(event_ms=0.001)

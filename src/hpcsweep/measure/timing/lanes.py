@@ -105,16 +105,17 @@ class Lanes:
         return [self.clean, *self.layers]
 
     def warm_up(self, settings: dict[str, Any]) -> int:
-        """Run the clean lane's warm-up after the first call; return its passes.
+        """End the clean lane's warm-up; return its passes after the first call.
 
-        With a fixed count there are no delays.
+        A GPU's clock was calibrated by some of them. With a fixed count there are no delays.
         """
+        calibrated = 0 if self.device_clock is None else clocks.CALIBRATING
         delays: AbstractContextManager[object] = nullcontext()
         if self.device_clock is not None and settings["stop"] == "fixed":
             delays = self.device_clock.undelayed()
         with self.compiled.block(), delays:
-            done = loop.collect([self.clean], loop.warm_up_rule(settings))
-        return len(done.times[0])
+            done = loop.collect([self.clean], loop.warm_up_rule(settings, 1 + calibrated))
+        return calibrated + len(done.times[0])
 
     def settled(self, ran: int) -> Lanes:
         """Run the lanes, after `ran` clean passes, until torch compiles nothing; return them.

@@ -240,10 +240,10 @@ def stopping_rule(settings: dict[str, Any]) -> StoppingRule:
     return Fixed(settings["iterations"])
 
 
-def warm_up_rule(settings: dict[str, Any]) -> StoppingRule:
-    """Return the rule of the warm-up after the first call, which is a pass of it.
+def warm_up_rule(settings: dict[str, Any], ran: int = 1) -> StoppingRule:
+    """Return the rule of what is left of the warm-up when `ran` of its passes, the first one, ran.
 
     It is a count, or with adaptive passes until steady.
     """
-    passes = max(0, settings["warmup"] - 1)
+    passes = max(0, settings["warmup"] - ran)
     return Steady(passes) if settings["stop"] == "adaptive" else Fixed(passes)
