@@ -225,7 +225,7 @@ def _compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) 
 def _largest_of(*parts: Tensor) -> list[float]:
     """Return the largest value of each, infinity for what is no number."""
     found = torch.stack([part.amax().double() for part in parts])
-    return found.nan_to_num(math.inf, math.inf).tolist()  # type: ignore[no-any-return]
+    return found.nan_to_num(math.inf, math.inf).tolist()
 
 
 def _widened(tensor: Tensor, wide: torch.dtype = torch.float64) -> Tensor:

@@ -251,7 +251,9 @@ def _reports(
     shapes: list[ConvShape | None] = []
     for item, call in zip(picked, calls, strict=True):
         wanted = call and (way is Direction.FORWARD or way in call.wants)
-        shapes.append(item.shape if call and wanted and call.ran(operator) else None)
+        # without reports there is nothing to assign, and calls have thousands of operators
+        handed_on = call and wanted and primitives and call.ran(operator)
+        shapes.append(item.shape if handed_on else None)
     return onednn.assign(primitives, way, shapes)
 
 
@@ -304,6 +306,7 @@ def _work_of_pass(
     events: Iterable[Any], layers: abc.Set[str], primitives: Iterable[Primitive]
 ) -> Work:
     """Count what a pass ran; a call of one of the layers is a convolution, whatever it runs."""
+    reported = sum(primitive.way is Direction.FORWARD for primitive in primitives)
     convolutions = 0
     onednn_calls = 0
     flops: int | None = 0
@@ -318,14 +321,14 @@ def _work_of_pass(
             continue
         if is_call or matches(operator, _CONVOLVING):
             convolutions += 1
-            onednn_calls += sum(inner.name == ONEDNN for inner in descendants(event))
+            if reported:
+                onednn_calls += sum(inner.name == ONEDNN for inner in descendants(event))
             continue
         size = profiler_events.product_size(event)
         if size is None:
             todo += event.cpu_children
         elif flops is not None:
             flops += 2 * math.prod(size)
-    reported = sum(primitive.way is Direction.FORWARD for primitive in primitives)
     return Work(convolutions, flops, max(0, reported - onednn_calls))
 
 
