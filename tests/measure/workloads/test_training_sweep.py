@@ -32,7 +32,7 @@ include:
   - {model: "tinynets:Residual", dataset: "owndatasets:no_class", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: "owndatasets:good", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: cifar10, input_size: 16, num_workers: 1}
-  - {model: "tinynets:Residual", dataset: cifar100, input_size: 16, steps_per_epoch: 3}
+  - {model: "tinynets:Residual", dataset: cifar100, input_size: 16, steps_per_epoch: 3, batch_size: 10}
 measure: {warmup: 1, iterations: 2, layers: true, profile: [cprofile]}
 """
 
@@ -117,7 +117,7 @@ def test_a_data_set_that_is_not_there_is_drawn_and_its_row_says_so(rows):
     """The folder has CIFAR-10, whose row is of it; as many random images stand for CIFAR-100."""
     row = _of(rows, dataset="cifar100")
     assert "synthetic_data" in row["flags"].split(";")
-    assert (row["train_samples"], row["val_samples"]) == ("3", "10000")
+    assert (row["train_samples"], row["val_samples"]) == ("30", "10000")
     assert "synthetic_data" not in _of(rows, dataset="owndatasets:good")["flags"]
 
 
