@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -82,3 +84,14 @@ def test_a_line_without_its_checksum_is_refused(tmp_path: Path) -> None:
     for read in (lambda: chunk_file.read_chunk(path, 0), lambda: [*chunk_file.read_ids(path)]):
         with pytest.raises(ResultsError, match="checksum does not fit"):
             read()
+
+
+def test_a_chunk_without_points_is_damage(tmp_path: Path) -> None:
+    """No submission has one: its supervisor would have nothing to take axes from."""
+    others = {"seconds": 0, "workload": "noop", "measure": {}, "axes": [], "values": [], "ids": []}
+    text = json.dumps({"chunk": 0, **others}, separators=(",", ":"))
+    head, comma, keys = text.partition(",")
+    path = tmp_path / "chunks.jsonl"
+    path.write_text(f'{head},"crc":"{zlib.crc32(text.encode()):08x}"{comma}{keys}\n')
+    with pytest.raises(ResultsError, match="has no points"):
+        chunk_file.read_chunk(path, 0)

@@ -124,9 +124,15 @@ def _encode(chunk: Chunk) -> dict[str, Any]:
 
 
 def _decode(index: int, record: dict[str, Any]) -> Chunk:
-    """Return a chunk; `ValueError` for another one, or where an id is none: it names files."""
-    if record["chunk"] != index or not all(map(is_point_id, record["ids"])):
+    """Return a chunk; `ValueError` for another one, or an empty one, or where an id is none.
+
+    Ids name files.
+    """
+    ids = record["ids"]
+    if record["chunk"] != index or not all(map(is_point_id, ids)):
         raise ValueError("it is another chunk, or has points without an id")
+    if not ids:
+        raise ValueError("it has no points")
     return Chunk(index, tuple(from_columns(record)), float(record["seconds"]))
 
 
