@@ -139,7 +139,7 @@ def table_row(row: WholeRow, content: Shard, age: SubmissionOrder) -> TableRow:
     """Make the `TableRow` of a shard's row; `ResultsError` if its version or numbers are wrong."""
     shard = content.path
     heads = content.heads
-    # at once, and equal texts share their memory
+    # at once, and equal texts share their memory; they are taken below in the picker's order
     cells = map(sys.intern, _picker_of_shard(heads)(row.cells))
     point_id, status, schema, valid, flags, visit, gpu, device, started, *numbers = islice(
         cells, len(_KEYS)
