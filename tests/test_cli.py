@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from localruns import Desk
 
 
-HEAVY = ("torch", "pandas", "submitit", "matplotlib", "pydantic", "yaml")
+FILE = {"pydantic", "yaml"}  # what reads sweep files and profiles
+FRAMES = {"numpy", "pandas", "pyarrow"}
+HEAVY = ("torch", "scipy", "submitit", "matplotlib", "jinja2", *FILE, *FRAMES)
 
 
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
@@ -53,18 +55,22 @@ def test_help_lists_every_command_and_loads_nothing(desk):
     assert loaded(desk, "--help") == set()
 
 
-def test_status_and_collect_load_only_what_they_need(desk):
-    """A status is asked for often, a collect runs on a login node."""
+def test_each_command_loads_only_what_it_needs(desk):
+    """Pandas alone takes longer than all else of a status; a login node may not have torch."""
     desk.spec(NOOP)
     desk.run("submit", "sweep.yaml", "--cluster", "local")
-    assert loaded(desk, "status") == set()
-    assert loaded(desk, "collect") == set()
-
-
-def test_expand_loads_no_torch(desk):
-    """A login node may not have it."""
-    desk.spec(NOOP)
-    assert loaded(desk, "expand", "sweep.yaml") <= {"yaml", "pydantic"}
+    for arguments in (
+        "collect", "status", "status --disk", "logs", "report", "report --format csv", "config",
+        "report --where input_size>=2", "rm sweep --dry-run",
+    ):  # fmt: skip
+        assert loaded(desk, *arguments.split()) == set(), arguments
+    for arguments in (
+        "show", "cancel", "retry --dry-run", "expand sweep.yaml", "estimate sweep.yaml", "doctor",
+        "submit sweep.yaml --cluster local",
+    ):  # fmt: skip
+        assert loaded(desk, *arguments.split()) <= FILE, arguments
+    sides = ("sweep:input_size=1", "sweep:input_size=2")
+    assert loaded(desk, "compare", *sides) <= FRAMES
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("expand", "missing.yaml")])

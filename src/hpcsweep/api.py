@@ -15,6 +15,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from hpcsweep import catalog, messages
 from hpcsweep.analysis import merged
 from hpcsweep.analysis.best import best_of_sweep
@@ -29,8 +31,6 @@ from hpcsweep.store.collect import collector
 from hpcsweep.text import shown
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from hpcsweep.analysis.charts import Picture
     from hpcsweep.analysis.formats import View
     from hpcsweep.spec.space import Sweep
@@ -231,7 +231,7 @@ def run(
 
 
 def _frame(view: View, **more: object) -> pd.DataFrame:
-    frame: pd.DataFrame = view.frame.infer_objects()
+    frame: pd.DataFrame = pd.DataFrame(view.frame).infer_objects()
     frame.attrs.update(title=view.title, notes=[*view.marks, *view.notes], **more)
     return frame
 

@@ -27,7 +27,7 @@ from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, formats, reliability
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.catalog.columns import IMPOSSIBLE
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError

@@ -18,7 +18,7 @@ import scipy  # its parts are loaded where they are used: they take as long as t
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, reliability, verdicts
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.errors import UsageError
 
 _CALL: Final = ["config", "call_index"]

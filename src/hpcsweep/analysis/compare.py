@@ -21,7 +21,7 @@ import pandas as pd
 from hpcsweep import messages
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
 from hpcsweep.sources import FACTORIES
@@ -374,8 +374,8 @@ def _judged(
     sign = -1 if formats.is_rate(metric) else 1  # so that a larger logarithm is always slower
     tables = []
     for side, rows in enumerate(sides):
-        times = verdicts.timed(rows, metric)
-        tables.append(times.assign(pair=rows["_key"], origin=rows["_run"], side=side))
+        times = pd.DataFrame(verdicts.timed(rows, metric, [*rows["_run"]]), rows.index)
+        tables.append(times.assign(pair=rows["_key"], side=side))
     long = pd.concat(tables)
     long["log"] *= sign
     judged = verdicts.judge(long).sort_index()

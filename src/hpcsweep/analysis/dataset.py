@@ -8,19 +8,31 @@ which rows are valid, `formats` how a cell is written.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final
-
-import pandas as pd
+from itertools import compress
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hpcsweep import catalog
-from hpcsweep.analysis import conditions, formats, merged, reliability
+from hpcsweep.analysis import conditions, formats, plain_rows, reliability
 from hpcsweep.analysis.conditions import Condition
-from hpcsweep.analysis.merged import KINDS, cells
+from hpcsweep.analysis.plain_rows import (
+    KINDS,
+    NUMBERS,
+    Rows,
+    Table,
+    cells,
+    column,
+    distinct,
+    is_empty,
+    records,
+    with_cells,
+)
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import IMPOSSIBLE
 from hpcsweep.errors import SpecError, UsageError, suggest
@@ -32,7 +44,11 @@ from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Row = Mapping[str, Any]
+Read = TypeVar("Read", bound="SweepRows[Any]")
 
 _REASONS: Final = 6  # lines of reasons why points were not measured: more would hide the table
 _EARLIER_LAYOUTS: Final = {"contiguous": "nchw", "channels_last": "nhwc"}  # of find-dbs
@@ -47,29 +63,24 @@ _ALWAYS: Final = frozenset({
 
 
 @dataclass(frozen=True)
-class Dataset:
+class SweepRows(Generic[Table]):
     """The measured rows of one sweep; `tally` and `failed` are of all points but orphans."""
 
     sweep_dir: SweepDir
-    rows: pd.DataFrame
+    rows: Table
     tally: PointTally
     orphans: int
-    failed: pd.DataFrame = field(default_factory=pd.DataFrame)
-    maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms
-    earlier: pd.DataFrame = field(default_factory=pd.DataFrame)  # of other own files: left out
+    failed: Table
+    earlier: Table  # measured with other own files: left out
+    maps: Mapping[str, str]  # names of maps of algorithms
 
     @property
     def trains(self) -> bool:
-        return bool((cells(self.rows, "workload") == TRAINING).all())
+        return {*column(self.rows, "workload")} <= {TRAINING}
 
     @property
     def is_of_command(self) -> bool:
         return reliability.is_of_command(self.rows)
-
-    @property
-    def every(self) -> pd.DataFrame:
-        """The rows of all points: those that were measured, then those that were not."""
-        return pd.concat([self.rows, self.failed]) if len(self.failed) else self.rows
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
@@ -79,9 +90,7 @@ class Dataset:
 
     def failures(self) -> list[FailureGroup]:
         """Return the points that were not measured by status and reason."""
-        failed = self.failed.astype(object)
-        rows: list[Any] = failed.where(failed.notna(), None).to_dict("records")
-        return outcomes.failures_in(rows, self.maps)
+        return outcomes.failures_in(records(self.failed), self.maps)
 
     def record(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return a report as a plain record."""
@@ -95,28 +104,24 @@ class Dataset:
 
     def notes(self) -> list[str]:
         """Return the lines below a report: maps of algorithms, neighbours, and failures."""
-        doubtful: list[Any] = self.rows[~reliability.valid(self.rows)].to_dict("records")
-        advice = outcomes.disturbance(self.sweep_dir, doubtful)
+        doubtful = self.rows[[not each for each in reliability.valid(self.rows)]]
+        advice = outcomes.disturbance(self.sweep_dir, records(doubtful))
         notes = [*space.legend(self.maps), *self.of_earlier_files()]
         if advice:
             notes.append(advice)
-        neighbours = outcomes.beside_neighbours(self._controls())
+        alone = [not is_empty(cell) for cell in column(self.rows, "neighbour_slowdown_pct")]
+        neighbours = outcomes.beside_neighbours(records(self.rows[alone]))
         if neighbours:
             notes.append(neighbours)
         return [*notes, *self.why_failed()]
 
-    def _controls(self) -> list[dict[str, Any]]:
-        """Return the rows that were measured alone, too, in jobs with several GPUs."""
-        slower = cells(self.rows, "neighbour_slowdown_pct", None)
-        found: list[dict[str, Any]] = self.rows[slower.notna()].to_dict("records")
-        return found
-
     def of_earlier_files(self) -> list[str]:
         """Return a line on the points that an earlier version of own files was measured at."""
-        if self.earlier.empty:
+        if not len(self.earlier):
             return []
         axes = ("model", *varying_axes(self.earlier, {"model"}))
-        named = ", ".join(formats.each_labelled(self.earlier.head(_REASONS), axes))
+        first = records(self.earlier)[:_REASONS]
+        named = ", ".join(formats.labelled(row, axes) for row in first)
         more = ", ..." if len(self.earlier) > _REASONS else ""
         note = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
         again = f"to measure them again: {self.sweep_dir.command('retry', '--changed')}"
@@ -135,18 +140,19 @@ class Dataset:
         """Raise `UsageError` with the nearest name for a column that is not in the table."""
         for name in columns:
             if name not in self.rows:
-                near = suggest(name, merged.header(self.sweep_dir.overall))
+                near = suggest(name, plain_rows.header(self.sweep_dir.overall))
                 near = near or "; the first line of that file, or of details.csv, has the names"
                 raise UsageError(f"{self.sweep_dir.overall}: no column '{name}'{near}")
 
-    def numbers(self, rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    def numbers(self, name: str) -> Table:
         """Return the rows that have a number in a column; `UsageError` where none has."""
-        self.check([column])
-        values = pd.to_numeric(rows[column], errors="coerce")
-        if values.isna().all():
-            has_none = f"{column} holds no numbers ({self.counts()})"
+        self.check([name])
+        cells = [*self.rows[name]]
+        has_number = [isinstance(cell, Real) and not is_empty(cell) for cell in cells]
+        if not any(has_number):
+            has_none = f"{name} holds no numbers ({self.counts()})"
             raise UsageError(f"{self.sweep_dir.overall}: {has_none}")
-        return rows.assign(**{column: values})[values.notna()]
+        return self.rows[has_number]
 
     def conditions(self, text: str) -> list[Condition]:
         """Return the conditions of a text such as ``a=b,c>=4``; `UsageError` if it has none."""
@@ -154,9 +160,13 @@ class Dataset:
         self.check(condition.column for condition in found)
         return found
 
-    def where(self, text: str) -> pd.DataFrame:
+    def where(self, text: str) -> Table:
         """Return the rows that meet the conditions of a text; `UsageError` if none does."""
         return conditions.select(self.rows, self.conditions(text))
+
+
+class Dataset(SweepRows["pd.DataFrame"]):
+    """The rows of one sweep as frames, for what computes with columns."""
 
     def pairs(self, text: str) -> dict[str, str]:
         """Return column to value of ``a=b,c=d``: one value of each column, and nothing else."""
@@ -206,6 +216,8 @@ class Dataset:
 
         `UsageError` if not collected.
         """
+        from hpcsweep.analysis import merged  # noqa: PLC0415 - as in `read_dataset`
+
         if columns is None:
             calls = self._calls
         else:
@@ -217,6 +229,8 @@ class Dataset:
     @cached_property
     def _calls(self) -> pd.DataFrame:
         """All layer rows, read once: a page asks several times."""
+        from hpcsweep.analysis import merged  # noqa: PLC0415 - as in `read_dataset`
+
         return merged.read_table(self.sweep_dir.layers, self.sweep_dir.name)
 
 
@@ -228,29 +242,51 @@ def read_dataset(
     With `columns` only these are read, and those of conditions, axes and messages: a large table
     with all columns does not fit the memory of a login node.
     """
+    from hpcsweep.analysis import merged  # noqa: PLC0415 - pandas: a short report goes without
+
     if columns is not None:
-        own = set(merged.header(sweep_dir.overall)).difference(KINDS)
-        asked = {condition.column for condition in conditions.parse(where)}
-        columns = {*columns, *own, *_ALWAYS, *asked}
+        columns = _with_told(sweep_dir, where, columns)
     table = merged.read_table(sweep_dir.overall, sweep_dir.name, columns=columns)
+    return _chosen(Dataset, sweep_dir, table, where)
+
+
+def read_sweep(sweep_dir: SweepDir, where: str, columns: Collection[str]) -> SweepRows[Rows]:
+    """Read some columns as `read_dataset` does, and those of messages, into plain rows."""
+    columns = _with_told(sweep_dir, where, columns)
+    table = plain_rows.read_rows(sweep_dir.overall, sweep_dir.name, columns)
+    return _chosen(SweepRows, sweep_dir, table, where)
+
+
+def _with_told(sweep_dir: SweepDir, where: str, columns: Collection[str]) -> Collection[str]:
+    """Return the columns, those of a command, and those of conditions, axes and messages."""
+    own = set(plain_rows.header(sweep_dir.overall)).difference(KINDS)
+    asked = {condition.column for condition in conditions.parse(where)}
+    return {*columns, *own, *_ALWAYS, *asked}
+
+
+def _chosen(kind: Callable[..., Read], sweep_dir: SweepDir, table: Table, where: str) -> Read:
+    """Return the points of a table that count; `UsageError` if none was measured."""
     (table,) = products_apart(table)
-    table["memory_format"] = table["memory_format"].replace(_EARLIER_LAYOUTS)
     maps = _names_of_maps(sweep_dir, table)
-    table = table.replace({"algorithm": maps}) if maps else table
-    orphan = cells(table, "orphan") == "true"
-    kept = table[~orphan]
+    layouts = [_EARLIER_LAYOUTS.get(name, name) for name in table["memory_format"]]
+    algorithms = [maps.get(name, name) for name in table["algorithm"]]
+    table = with_cells(table, memory_format=layouts, algorithm=algorithms)
+    orphan = [cell == "true" for cell in column(table, "orphan")]
+    kept = table[[not each for each in orphan]]
+    none = table[[False] * len(table)]
     if where:
-        kept = Dataset(sweep_dir, kept, PointTally(), 0).where(where)
-    ok = kept["status"] == PointStatus.OK
-    earlier = kept[ok & reliability.flagged(kept, {"old_files"})]
-    kept = kept.drop(earlier.index)
-    measured = kept[ok[kept.index]]
-    failed = kept[~ok[kept.index]]
-    counted = PointTally(Counter(kept["status"].value_counts().to_dict()))
-    not_valid = measured[~reliability.valid(measured)]
-    counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
-    data = Dataset(sweep_dir, measured, counted, int(orphan.sum()), failed, maps, earlier)
-    if measured.empty:
+        kept = kind(sweep_dir, kept, PointTally(), 0, none, none, maps).where(where)
+    is_ok = [status == PointStatus.OK for status in kept["status"]]
+    is_earlier = [*map(operator.and_, is_ok, reliability.flagged(kept, {"old_files"}))]
+    is_measured = [*map(operator.gt, is_ok, is_earlier)]
+    measured = kept[is_measured]
+    earlier = kept[is_earlier]
+    failed = kept[[not each for each in is_ok]]
+    counted = PointTally(Counter(compress(kept["status"], map(operator.not_, is_earlier))))
+    not_valid = measured[[not each for each in reliability.valid(measured)]]
+    counted.doubt(doubts_of({"valid": "false", **row}) for row in records(not_valid))
+    data = kind(sweep_dir, measured, counted, sum(orphan), failed, earlier, maps)
+    if not len(measured):
         head = f"{_named(sweep_dir)}: no measured point ({data.counts() or 'no rows'})"
         raise UsageError("\n   ".join([head, *data.of_earlier_files(), *data.why_failed()]))
     return data
@@ -261,35 +297,39 @@ def _named(sweep_dir: SweepDir) -> str:
     return sweep_dir.name if sweep_dir.tables else str(sweep_dir.overall)
 
 
-def products_apart(*tables: pd.DataFrame) -> list[pd.DataFrame]:
+def products_apart(*tables: Table) -> list[Table]:
     """Return tables that are read together so that each value of `gpu` is one product.
 
     A profile may take an L40 and an L40S, which has twice the tensor cores' rate. Where the tables
     hold several products under one value, only the one that it names keeps it; the others get their
     names of the catalogue, else those of the devices. Processors share `cpu`.
     """
-    keys = ["gpu", "device_name"]
-    pairs = pd.concat([table.reindex(columns=keys) for table in tables])
-    pairs = pairs[pairs["gpu"] != "cpu"].dropna().drop_duplicates()
-    pairs["product"] = pairs["device_name"].map(gpus.product)
-    several = pairs[pairs.groupby("gpu")["product"].transform("nunique") > 1]
-    if several.empty:
-        return list(tables)
+    pairs: dict[tuple[Any, Any], Any] = {}  # what is the gpu of rows with this gpu and device
+    for table in tables:
+        pairs |= dict.fromkeys(zip(column(table, "gpu"), column(table, "device_name"), strict=True))
+    products = defaultdict[str, set[str]](set)
+    for gpu, device in pairs:
+        pairs[gpu, device] = gpu
+        if isinstance(gpu, str) and isinstance(device, str) and gpu != "cpu":
+            pairs[gpu, device] = gpus.product(device)
+            products[gpu].add(pairs[gpu, device])
+    several = {gpu for gpu, named in products.items() if len(named) > 1}
+    if not several:
+        return [*tables]
     apart = []
     for table in tables:
-        own = table.reindex(columns=keys).merge(several, "left", keys).set_index(table.index)
-        apart.append(table.assign(gpu=own["product"].fillna(table["gpu"])))
+        names = []
+        for gpu, device in zip(column(table, "gpu"), column(table, "device_name"), strict=True):
+            names.append(pairs.get((gpu, device), gpu) if gpu in several else gpu)
+        apart.append(with_cells(table, gpu=names))
     return apart
 
 
-def _names_of_maps(sweep_dir: SweepDir, table: pd.DataFrame) -> dict[str, str]:
+def _names_of_maps(sweep_dir: SweepDir, table: Rows | pd.DataFrame) -> dict[str, str]:
     """Return short names of the maps of algorithms in a table: the sweep's own, or checksums."""
-    if "algorithm" not in table:
-        return {}
-    algorithms = table["algorithm"].dropna().astype(str)
-    maps = algorithms[algorithms.str.startswith("{")].unique()
+    maps = [name for name in distinct(table, "algorithm") if str(name).startswith("{")]
     given: dict[str, str] = {}
-    if len(maps) and sweep_dir.sweep_file.is_file():
+    if maps and sweep_dir.sweep_file.is_file():
         from hpcsweep.spec import sweep_file  # noqa: PLC0415 - pydantic: a fifth of a report's time
 
         with suppress(SpecError):  # a file of an older version names nothing
@@ -302,29 +342,29 @@ def gradients(rows: pd.DataFrame) -> pd.Series[bool]:
     return cells(rows, "direction").fillna("").str.startswith("backward")
 
 
-def axes_in(rows: pd.DataFrame) -> list[str]:
+def axes_in(rows: Rows | pd.DataFrame) -> list[str]:
     """Return the axes among the columns: those of the catalogue, then those of a command."""
     names = [*catalog.AXES, *_own_names(rows, "own_axes")]
     return [name for name in dict.fromkeys(names) if name in rows]
 
 
-def own_results(rows: pd.DataFrame) -> list[str]:
+def own_results(rows: Rows | pd.DataFrame) -> list[str]:
     """Return the columns that commands filled with what they said."""
     return list(dict.fromkeys(_own_names(rows, "own_results")))
 
 
-def _own_names(rows: pd.DataFrame, column: str) -> list[str]:
+def _own_names(rows: Rows | pd.DataFrame, column: str) -> list[str]:
     names: list[str] = []
-    for text in cells(rows, column).dropna().unique():
-        if text:
+    for text in distinct(rows, column) if column in rows else ():
+        if text and not is_empty(text):
             names += json.loads(text)
     return names
 
 
-def varying_axes(rows: pd.DataFrame, without: Collection[str] = ()) -> tuple[str, ...]:
+def varying_axes(rows: Rows | pd.DataFrame, without: Collection[str] = ()) -> tuple[str, ...]:
     """Return the axes that have more than one value in these rows; unset is a value."""
     axes = (axis for axis in axes_in(rows) if axis not in without)
-    return tuple(axis for axis in axes if len(rows[axis].unique()) > 1)
+    return tuple(axis for axis in axes if len(distinct(rows, axis)) > 1)
 
 
 def configurations(points: pd.DataFrame) -> pd.Series[int]:
@@ -335,8 +375,9 @@ def configurations(points: pd.DataFrame) -> pd.Series[int]:
 
 def visits(points: pd.DataFrame) -> pd.Series[str]:
     """Return a name per point; points of a configuration with unequal ones are repetitions."""
-    names = pd.Series("", points.index)
-    for axis in sorted(REPEATS):
+    first, *others = sorted(REPEATS)
+    names = cells(points, first).map("/{}".format)
+    for axis in others:
         names += cells(points, axis).map("/{}".format)
     return names
 
@@ -351,7 +392,7 @@ def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
 
     An empty cell is before all, and a text that the catalogue does not know behind all.
     """
-    if pd.isna(value):
+    if is_empty(value):
         return (0, 0)
     if not isinstance(value, str):
         return (1, value)
@@ -372,11 +413,11 @@ def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
     return [formats.format_value(axis, value) for value in values(rows, axis)]
 
 
-def is_quantity(axis: str, rows: pd.DataFrame | None = None) -> bool:
+def is_quantity(axis: str, rows: Rows | pd.DataFrame | None = None) -> bool:
     """Tell whether the values of an axis are numbers; of a command's own the `rows` tell."""
-    if axis in KINDS:
-        return KINDS[axis] in {"int", "float"}
-    return rows is not None and pd.api.types.is_numeric_dtype(rows[axis])
+    if axis in KINDS or rows is None:
+        return axis in NUMBERS
+    return plain_rows.is_quantity(axis, rows[axis])
 
 
 def hardware(rows: pd.DataFrame) -> str:

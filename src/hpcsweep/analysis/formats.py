@@ -12,13 +12,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
-import pandas as pd
-
-from hpcsweep.analysis.merged import KINDS
+from hpcsweep.analysis.plain_rows import KINDS, is_empty
 from hpcsweep.store import named_file
 from hpcsweep.text import fitted, folded, in_sheet, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Columns: TypeAlias = Union[Mapping[str, Sequence[Any]], "pd.DataFrame"]  # cells by column
 
 _MARKUP: Final = re.compile(r"[\\`*<>&\[\]|~$]|\b_|_\b")  # of Markdown; within words _ means itself
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")  # of a label
@@ -47,20 +50,21 @@ COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto d
 
 def to_json(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Python's own
     """Return a cell of a column as JSON takes it; None where it is empty."""
-    if pd.isna(value):
+    if is_empty(value):
         return None
     if KINDS.get(name) == "int":
         return int(value)  # a float where other rows have none
     return value.item() if hasattr(value, "item") else value
 
 
-def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def records(rows: Columns) -> list[dict[str, Any]]:
     """Return one flat record per row, as JSON takes it."""
+    names = [*map(str, rows)]
     found = []
-    for row in rows.to_dict("records"):
+    for cells in zip(*(rows[name] for name in names), strict=True):
         plain = {}
-        for name, value in row.items():
-            plain[str(name)] = to_json(str(name), value)
+        for name, value in zip(names, cells, strict=True):
+            plain[name] = to_json(name, value)
         found.append(plain)
     return found
 
@@ -162,8 +166,8 @@ class View:
     """
 
     title: str
-    frame: pd.DataFrame
-    texts: pd.DataFrame
+    frame: Columns
+    texts: Columns
     left: int
     notes: Sequence[str] = ()
     record: Mapping[str, Any] = field(default_factory=dict)  # for JSON, beside the rows
@@ -190,8 +194,11 @@ class View:
 
     def _latex(self) -> str:
         name = _NO_NAME.sub("-", self.title.partition("(")[0].lower()).strip("-")
-        columns = "l" * self.left + "r" * (len(self.texts.columns) - self.left)
-        escaped = self.texts.map(_tex).rename(columns=_tex)
+        import pandas as pd  # noqa: PLC0415 - for this form of a table alone
+
+        texts = pd.DataFrame(self.texts)
+        columns = "l" * self.left + "r" * (len(texts.columns) - self.left)
+        escaped = texts.map(_tex).rename(columns=_tex)
         tabular = escaped.to_latex(index=False, escape=False, column_format=columns)
         lines = [r"\begin{table}", r"\centering"]
         lines += [rf"\caption{{{_tex(self.title)}}}", rf"\label{{tab:{name}}}", tabular.rstrip()]
@@ -200,8 +207,9 @@ class View:
         return "\n".join([*lines, r"\end{table}"])
 
     def _lines(self) -> list[list[str]]:
-        rows = [[*map(str, self.texts.columns)], *self.texts.to_numpy().tolist()]
-        return [[*map(shown, row)] for row in rows]
+        heads = [*map(str, self.texts)]
+        rows = zip(*(self.texts[name] for name in heads), strict=True)
+        return [[*map(shown, row)] for row in (heads, *rows)]
 
     def _table(self, width: int | None, most: int | None) -> str:
         rows = self._lines()
@@ -218,7 +226,7 @@ class View:
         for row in self._lines():
             cells = [_MARKUP.sub(r"\\\g<0>", cell.strip()) for cell in row]
             lines.append(f"| {' | '.join(cells)} |")
-        rule = ["---"] * self.left + ["---:"] * (len(self.texts.columns) - self.left)
+        rule = ["---"] * self.left + ["---:"] * (len([*self.texts]) - self.left)
         lines.insert(1, f"| {' | '.join(rule)} |")
         return "\n".join(lines)
 

@@ -17,9 +17,9 @@ from typing import Final
 
 import pandas as pd
 
-from hpcsweep.analysis import conditions, dataset, formats, merged, reliability
+from hpcsweep.analysis import conditions, dataset, formats, plain_rows, reliability
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.folders import SweepDir
@@ -112,7 +112,7 @@ def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
     if rows.empty:
         raise UsageError(f"{path}: no layer rows (`layers: false`, or nothing chosen)")
     if metric not in rows:
-        raise UsageError(f"{path}: no column '{metric}'{suggest(metric, merged.header(path))}")
+        raise UsageError(f"{path}: no column '{metric}'{suggest(metric, plain_rows.header(path))}")
     if not pd.api.types.is_numeric_dtype(rows[metric]) or rows[metric].isna().all():
         raise UsageError(f"{path}: {metric} holds no numbers")
 

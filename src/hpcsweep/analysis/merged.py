@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,33 +16,17 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import KNOWN, OWN, cell, kinds
-from hpcsweep.errors import UsageError
+from hpcsweep.analysis import plain_rows
+from hpcsweep.analysis.plain_rows import KINDS, NUMBERS, cells
+from hpcsweep.catalog.columns import KNOWN, OWN, cell
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.store.state import PointStatus
-from hpcsweep.text import number_in
 
-KINDS: Final = kinds()
-_NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}
-_TEXTS: Final = {name: str for name in KINDS if name not in _NUMBERS}
+_TEXTS: Final = {name: str for name in KINDS if name not in NUMBERS}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
-_SHOWN: Final = 40  # characters of a cell in a message, which is to stay one line
 # of a table that are parsed at a time, so that the text of all is not in memory at once; larger
 # parts take more memory, smaller ones more calls of pandas
 _ROWS: Final = 20_000
-OVERALL: Final = "overall.csv"
-DETAILS: Final = "details.csv"  # whose columns readers see in overall.csv
-_NEEDED: Final = {  # what no report can do without
-    DETAILS: ("point_id",),
-    OVERALL: ("point_id", "status", "model", "algorithm", "input_size"),
-    "layers.csv": ("point_id", "layer", "algorithm", "unique_key", "mean_ms"),
-}
-
-
-def cells(rows: pd.DataFrame, name: str, default: object = "") -> pd.Series[Any]:
-    """Return a column, or the same value in every row where there is no such column."""
-    return rows.get(name, pd.Series(default, rows.index, dtype=object))
 
 
 def read_table(
@@ -57,36 +40,29 @@ def read_table(
     It has all columns that the reference names, first and in its order. With `columns` the others
     are left out, but for those that no report can do without.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
-    parts = [_read(file, sweep, types, columns) for file in _files(path)]
+    plain_rows.check_there(path, sweep)
+    parts = [_read(file, sweep, types, columns) for file in plain_rows.files_of(path)]
     try:
         own = _own_columns(parts, types)
     except (ValueError, AttributeError):
-        raise _refused(f"{path}: {' or '.join(OWN)} is no JSON object", sweep) from None
+        raise plain_rows.refused(plain_rows.no_object(path), sweep) from None
     texts = {name: str for name, kind in own.items() if kind is str}
     if _any_numeric(parts, texts):
         types = {**types, **texts}  # else 3.1 and 3.10 were one
-        parts = [_read(file, sweep, types, columns) for file in _files(path)]
+        parts = [_read(file, sweep, types, columns) for file in plain_rows.files_of(path)]
     for part in parts:  # pandas takes the loss nan for a text, and then all losses
         for name, kind in own.items():
             if kind is float and name in part:
                 part[name] = pd.to_numeric(part[name], errors="coerce")
     for part in parts[1:]:
         if not part["point_id"].equals(parts[0]["point_id"]):
-            raise _refused(f"{path.with_name(DETAILS)}: has other points than {path.name}", sweep)
+            raise plain_rows.refused(plain_rows.other_points(path), sweep)
     table = pd.concat(parts, axis=1) if len(parts) > 1 else parts[0]
     table = table.loc[:, ~table.columns.duplicated()]
     known = KNOWN.get(path.stem, ())
     if columns is not None:
         known = tuple(name for name in known if name in columns)
     return _completed(table, known, types)
-
-
-def _files(path: Path) -> list[Path]:
-    """Return the files of a table: one, as earlier versions wrote all of them, or two."""
-    details = path.with_name(DETAILS)
-    return [path, details] if path.name == OVERALL and details.exists() else [path]
 
 
 def _any_numeric(parts: Sequence[pd.DataFrame], names: Collection[str]) -> bool:
@@ -120,34 +96,19 @@ def _own_columns(parts: Sequence[pd.DataFrame], types: Mapping[str, Any]) -> dic
     """Return the columns of a command, but those with types, that hold texts or numbers alone."""
     kinds: dict[str, type] = {}
     for part in parts:
-        kinds.update(_of_commands(part))
+        said = {name: cells(part, name, None).dropna() for name in OWN}
+        kinds.update(plain_rows.own_columns(said))
     return {name: kind for name, kind in kinds.items() if name not in types}
-
-
-def _of_commands(table: pd.DataFrame) -> Iterator[tuple[str, type]]:
-    """Yield the columns of a command in a table that hold texts, or numbers alone."""
-    for column in OWN:
-        values = defaultdict[str, list[Any]](list)
-        for record in cells(table, column, None).dropna().unique():
-            for name, value in json.loads(record).items():
-                values[name].append(value)
-        for name, every in values.items():
-            texts = {value for value in every if isinstance(value, str)}
-            numbers = {*map(number_in, texts)}
-            if texts and (column == OWN[0] or None in numbers or len(numbers) < len(texts)):
-                yield name, str
-            elif {*map(type, every)} <= {int, float, str, type(None)}:
-                yield name, float
 
 
 def _read(
     path: Path, sweep: str, types: Mapping[str, Any], columns: Collection[str] | None
 ) -> pd.DataFrame:
-    wanted = {*(columns or ()), *_NEEDED.get(path.name, ()), *OWN}
+    wanted = {*(columns or ()), *plain_rows.NEEDED.get(path.name, ()), *OWN}
     kept = None if columns is None else wanted.__contains__
     table = pd.DataFrame()
     try:
-        wrong = _wrong_header(path)
+        wrong = plain_rows.wrong_header(path)
         if not wrong:
             with pd.read_csv(
                 path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types},
@@ -158,62 +119,18 @@ def _read(
     except (ValueError, OSError, csv.Error) as error:  # pandas' parser errors are ValueErrors
         wrong = f"{path}: {str(error).splitlines()[0]}"
     if wrong:
-        raise _refused(wrong, sweep)
+        raise plain_rows.refused(wrong, sweep)
     return table
-
-
-def header(path: Path) -> list[str]:
-    """Return the columns of a table, as its readers see them."""
-    names: list[str] = []
-    for file in _files(path):
-        if file.exists():
-            names += _first_rows(file, 1)[0]
-    return [*dict.fromkeys((*KNOWN.get(path.stem, ()), *names))]
-
-
-def _first_rows(path: Path, number: int) -> list[list[str]]:
-    """Return so many rows of a file, the header first; empty ones where it has fewer."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        rows = csv.reader(file)
-        return [next(rows, []) for _ in range(number)]
-
-
-def _refused(wrong: str, sweep: str) -> UsageError:
-    return UsageError(f"{wrong}; run `hpcsweep collect {sweep}` again")
-
-
-def _wrong_header(path: Path) -> str:
-    """Say what pandas would mend on its own: columns that are there twice, or are not named."""
-    names, row = _first_rows(path, 2)
-    if len(row) > len(names):
-        return f"{path}: rows have more cells than the header"
-    for name, times in Counter(names).items():
-        if times > 1:
-            return f"{path}: column '{name:.40}' stands there twice"
-    return ""
 
 
 def _wrong(path: Path, table: pd.DataFrame) -> str:
     """Say what of the rows `collect` would not have written."""
-    missing = [name for name in _NEEDED.get(path.name, ()) if name not in table]
-    if missing:
-        return f"{path}: no column {', '.join(missing)}"
-    for name, odd, words in _checks(path, table):
-        places = np.flatnonzero(odd)
-        if len(places):
-            text = words.format(str(table[name][places[0]])[:_SHOWN])
-            return f"{path}:{places[0] + 2}: {text}"  # lines count from 1, the header is one
-    return ""
-
-
-def _checks(path: Path, table: pd.DataFrame) -> Iterator[tuple[str, pd.Series[bool], str]]:
-    """Yield column, odd rows, and words for the cell of an odd one."""
-    for name in _NUMBERS.intersection(map(str, table)):
-        yield name, _no_numbers(table[name], KINDS[name]), f"{name} is '{{}}', and needs a number"
-    if path.name == OVERALL:
-        yield "status", ~table["status"].isin([*PointStatus]), "no status '{}'"
-        ids = table["point_id"]
-        yield "point_id", ids.duplicated() & ids.notna(), "point {} stands there twice"
+    wrong = plain_rows.lacking(path, table)
+    for name in NUMBERS.intersection(map(str, table)):
+        places = np.flatnonzero(_no_numbers(table[name], KINDS[name]))
+        if len(places) and not wrong:
+            wrong = plain_rows.no_number(path, name, places[0], table[name][places[0]])
+    return wrong or plain_rows.wrong_point(path, table)
 
 
 def _no_numbers(column: pd.Series[Any], kind: str) -> pd.Series[bool]:

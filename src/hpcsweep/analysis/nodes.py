@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats, reliability, verdicts
-from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, MUST_AGREE, TOLD_FLAGS
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
@@ -47,23 +46,24 @@ _TELLING: Final = {
     "control_ms": "control ms",
 }  # fmt: skip
 _SAME: Final = ("device_name", *MUST_AGREE)  # what may explain it where nodes have others
-READ: Final = frozenset({_NODE, *_TELLING, *_SAME, "workload"})
+_READ: Final = frozenset({_NODE, *_TELLING, *_SAME, "workload"})
 
 
 def read_nodes(sweep_dir: SweepDir, *, where: str = "", metric: str = "median_ms") -> View:
     """Read a sweep's table of nodes; `UsageError` where no two nodes measured the same points."""
-    found = view(dataset.read_dataset(sweep_dir, where, {metric, *READ}), metric)
+    found = view_of(sweep_dir, where, metric)
     if found is None:
         each = sweep_dir.command("submit", "--each-node")
         raise UsageError(f"{sweep_dir.name}: no points of several nodes; `{each}` measures them")
     return found
 
 
-def view(data: Dataset, metric: str) -> View | None:
+def view_of(sweep_dir: SweepDir, where: str, metric: str) -> View | None:
     """Return a table with a row per node; None where no two nodes measured the same points.
 
     Without `--each-node` these must be some points: a visit of one of them may be anywhere.
     """
+    data = dataset.read_dataset(sweep_dir, where, {metric, *_READ})
     is_rate = formats.is_rate(metric)
     if not (is_rate or formats.is_time(metric)) or metric not in data.rows:
         return None

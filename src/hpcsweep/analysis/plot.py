@@ -18,7 +18,7 @@ from hpcsweep.analysis import conditions, dataset, formats, reliability
 from hpcsweep.analysis.conditions import Condition
 from hpcsweep.analysis.dataset import REPEATS, Dataset
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import space
 from hpcsweep.store.folders import SweepDir
@@ -131,7 +131,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     data = dataset.read_dataset(sweep_dir, where, columns)
     match = data.pairs(baseline)
     data.check(named)
-    rows = data.numbers(data.rows, y)
+    rows = data.numbers(y)
     notes: list[str] = []
     if not x:
         x, notes = _axis(rows)

@@ -20,17 +20,19 @@ of anything else the last.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import pandas as pd
+from operator import itemgetter
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset, formats, nodes, reliability, verdicts
-from hpcsweep.analysis.dataset import Dataset
+from hpcsweep.analysis import dataset, formats, reliability, verdicts
+from hpcsweep.analysis.dataset import SweepRows
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import Group, Row, Rows, column, groups
+from hpcsweep.analysis.verdicts import VisitTime
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
@@ -40,6 +42,7 @@ Line = dict[str, Any]  # the figures of one configuration
 
 _COVERAGE: Final = "algorithm_coverage_pct"
 _MEDIAN: Final = "median_ms"
+_NODE: Final = "node"
 _AXES: Final = tuple(name for name in catalog.AXES if name != "algorithm")
 # axes that only repeat; another seed repeats, too, but is another network and has its own row
 _VISITS: Final = tuple(n for n in _AXES if catalog.AXES[n].role == catalog.Role.REPETITION)
@@ -68,7 +71,7 @@ _WHOLE: Final = (
 )  # fmt: skip
 _OF_TRAINING: Final = tuple(name for name, _head, _form in (*_STEP, *_WHOLE))
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}  # of columns that are told in them
-_READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, *nodes.READ, "workload"}
+_READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, _NODE, "workload"}
 
 
 @dataclass(frozen=True)
@@ -85,17 +88,19 @@ class Report:
 
 
 def read_report(sweep_dir: SweepDir, *, where: str = "", metric: str = "") -> Report:
-    """Read a sweep's report; one that trains has a table of its own without `metric`."""
-    return make(dataset.read_dataset(sweep_dir, where, {metric, *_READ}), metric)
+    """Read a sweep's report; `UsageError` where none of its points has a number.
 
-
-def make(data: Dataset, metric: str = "") -> Report:
-    """Return the report of measured points; `UsageError` where none has a number.
-
-    Where nodes measured the same points, its last table says which one is slow.
+    One that trains has a table of its own without `metric`. Where nodes measured the same points,
+    its last table says which one is slow.
     """
+    data = dataset.read_sweep(sweep_dir, where, {metric, *_READ})
     made = _made(data, metric)
-    by_node = nodes.view(data, metric or _MEDIAN)
+    nodes_there = {*column(data.rows, _NODE)} - {None}
+    if len(nodes_there) < 2:  # as in most tables
+        return made
+    from hpcsweep.analysis import nodes  # noqa: PLC0415 - pandas and scipy
+
+    by_node = nodes.view_of(sweep_dir, where, metric or _MEDIAN)
     if by_node is None:
         return made
     first, *others = made.views
@@ -103,7 +108,7 @@ def make(data: Dataset, metric: str = "") -> Report:
     return replace(made, views=[first, *others, by_node])
 
 
-def _made(data: Dataset, metric: str) -> Report:
+def _made(data: SweepRows[Rows], metric: str) -> Report:
     if data.is_of_command:
         return _of_command(data, metric)
     if data.trains and not metric:
@@ -114,26 +119,25 @@ def _made(data: Dataset, metric: str) -> Report:
     return _of_algorithms(data, metric)
 
 
-def _of_algorithms(data: Dataset, metric: str) -> Report:
-    rows = data.numbers(data.rows, metric)
-    table = _with_doubts(rows, metric)
-    failed = data.failed.reindex(columns=[*table, "status"])
-    every = pd.concat([table, failed]) if len(failed) else table
-    keys = _keys(table, every)
-    every = every.assign(group=every.groupby([*keys], dropna=False, sort=False).ngroup())
-    table = table.assign(group=every["group"])
-    # Valid visits count, or all of an algorithm that has none. A noisy one counts: what varies
-    # between the visits is in the verdict, and its own noise, too.
-    any_valid = table.groupby(["group", "algorithm"])["valid"].transform("any")
-    table = table[table["valid"] | ~any_valid]
-    lines = _measured(every, keys, table, metric)
-    if formats.is_time(metric):
-        _tell_fastest(lines, rows.loc[table.index], table, metric)
-    for index, row in failed.sort_values("status").iterrows():  # of several visits the last counts
-        line = lines[every["group"][index]]
-        name = str(row["algorithm"])
-        if name not in line[metric]:
-            line["failed"][name] = row["status"]
+def _of_algorithms(data: SweepRows[Rows], metric: str) -> Report:
+    rows = data.numbers(metric)
+    every = rows.and_those(data.failed)
+    keys = _keys(rows, every)
+    table = _counted(rows, keys)
+    lines = _lines(every, keys, metric)
+    cells = _cells(table, keys, metric, apart=not reliability.is_foreign(rows))
+    for group, by_algorithm in cells.items():
+        for name, visits in by_algorithm.items():
+            _tell_cell(lines[group], name, visits, metric)
+        if formats.is_time(metric):
+            _tell_fastest(lines[group], by_algorithm)
+    # of several visits that failed, the last counts
+    failed = data.failed
+    of_failed = zip(failed["status"], groups(failed, keys), failed["algorithm"], strict=True)
+    for status, group, algorithm in sorted(of_failed, key=itemgetter(0)):
+        line = lines[group]
+        if algorithm not in line[metric]:
+            line["failed"][algorithm] = status
 
     def place(line: Line) -> list[tuple[bool, Any]]:
         """Return a sort key: by the keys in their order, empty ones last."""
@@ -143,24 +147,7 @@ def _of_algorithms(data: Dataset, metric: str) -> Report:
     return Report(keys, ordered, [_view(data, table, keys, ordered, metric)], metric)
 
 
-def _with_doubts(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return what the report needs of the rows, with `valid`, `doubtful` and `unfit`.
-
-    Unfit are doubtful ones but for noise. Where all rows are foreign, their doubt tells no row from
-    another.
-    """
-    valid = reliability.valid(rows)
-    apart = not reliability.is_foreign(rows)
-    names = {*catalog.AXES, *_USED, metric}
-    table = rows.loc[:, rows.columns.isin(names)].copy()
-    table["algorithm"] = rows["algorithm"].astype(str)
-    table["valid"] = valid
-    table["doubtful"] = apart & reliability.suspect(rows)
-    table["unfit"] = apart & (reliability.doubtful(rows, noise=False) | ~valid)
-    return table
-
-
-def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
+def _keys(rows: Rows, every: Rows) -> tuple[str, ...]:
     """Return what tells configurations apart: the axes that vary, and always model and input size.
 
     Points of two versions of a sweep file may agree in all axes, but were measured with other
@@ -168,76 +155,124 @@ def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
     """
     shown = {"model", "input_size", *dataset.varying_axes(every)}.difference(_VISITS)
     keys = tuple(axis for axis in _AXES if axis in shown)
-    again = table.duplicated([*keys, "algorithm", *table.filter(_VISITS)])
-    return (*keys, "point_id") if again.any() else keys
+    apart = [*keys, "algorithm", *_VISITS]
+    if len({*groups(rows, apart)}) < len(rows):
+        return (*keys, "point_id")
+    return keys
 
 
-def _measured(
-    every: pd.DataFrame, keys: Sequence[str], table: pd.DataFrame, metric: str
-) -> dict[int, Line]:
-    """Return the values and coverage of each configuration by algorithm; nothing is fastest yet."""
-    visits = dataset.visits(every).groupby(every["group"]).nunique()
-    repeated = set(visits.index[visits > 1])
-    lines: dict[int, Line] = {}
-    for _, first in every.drop_duplicates("group").iterrows():
-        line: Line = {key: formats.to_json(key, first[key]) for key in keys}
-        line |= {
+def _counted(rows: Rows, keys: Sequence[str]) -> Rows:
+    """Return the valid visits, or all of an algorithm that has none in a configuration.
+
+    A noisy one counts: what varies between the visits is in the verdict, and its own noise, too.
+    """
+    valid = reliability.valid(rows)
+    cells = groups(rows, (*keys, "algorithm"))
+    has_valid = {cell for cell, is_valid in zip(cells, valid, strict=True) if is_valid}
+    counts = []
+    for cell, is_valid in zip(cells, valid, strict=True):
+        counts.append(is_valid or cell not in has_valid)
+    chosen: Rows = rows[counts]
+    return chosen
+
+
+def _lines(every: Rows, keys: Sequence[str], metric: str) -> dict[Group, Line]:
+    """Return a line for each configuration; nothing is told of any algorithm yet."""
+    visits = defaultdict[Group, set[Group]](set)
+    every_visit = groups(every, sorted(dataset.REPEATS))
+    for group, visit in zip(groups(every, keys), every_visit, strict=True):
+        visits[group].add(visit)
+    lines: dict[Group, Line] = {}
+    for group, own in visits.items():
+        lines[group] = {
+            **dict(zip(keys, group, strict=True)),
             metric: {}, "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "",
-            "ahead_pct": None, "doubtful": [], "failed": {}, "repeated": first["group"] in repeated,
+            "ahead_pct": None, "doubtful": [], "failed": {}, "repeated": len(own) > 1,
         }  # fmt: skip
-        lines[first["group"]] = line
-    shares = cells(table, _COVERAGE, math.nan).astype(float)
-    by_cell = table.assign(share=shares).groupby(["group", "algorithm"], sort=False)
-    found = by_cell.agg(
-        value=(metric, "median"), visits=(metric, "size"), share=("share", "min"),
-        doubtful=("doubtful", "all"),
-    )  # fmt: skip
-    for cell in found.reset_index().itertuples():
-        line = lines[cell.group]
-        line[metric][cell.algorithm] = cell.value
-        line["coverage_pct"][cell.algorithm] = formats.to_json(_COVERAGE, cell.share)
-        line["visits"] = min(line["visits"] or cell.visits, cell.visits)
-        if cell.doubtful:
-            line["doubtful"].append(cell.algorithm)
     return lines
 
 
-def _tell_fastest(
-    lines: dict[int, Line], rows: pd.DataFrame, table: pd.DataFrame, metric: str
-) -> None:
-    """Write into each configuration which of the algorithms that did some of the work is fastest.
+class _Visit(NamedTuple):
+    """What the report needs of a row, and what is doubted of it."""
+
+    value: float
+    share: float | None  # of the convolutions that its algorithm did
+    timed: VisitTime
+    is_doubtful: bool
+    is_unfit: bool  # doubtful, but for noise
+    may_be_less: bool  # nobody knows the time: nothing is the fastest beside it
+
+
+def _cells(
+    table: Rows, keys: Sequence[str], metric: str, *, apart: bool
+) -> dict[Group, dict[str, list[_Visit]]]:
+    """Return the visits of each algorithm by configuration.
+
+    Where all rows are foreign, their doubt tells no row from another: none is `apart`.
+    """
+    time_unknown = DOUBTFUL - _TIME_KNOWN - (set() if apart else {FOREIGN})
+    none = [False] * len(table)
+    told = zip(
+        groups(table, keys),
+        table["algorithm"],
+        table[metric],
+        column(table, _COVERAGE),
+        verdicts.timed(table, metric),
+        reliability.suspect(table) if apart else none,
+        reliability.suspect(table, noise=False) if apart else none,
+        reliability.flagged(table, time_unknown),
+        strict=True,
+    )
+    cells = defaultdict[Group, dict[str, list[_Visit]]](dict)
+    for group, algorithm, *visit in told:
+        cells[group].setdefault(algorithm, []).append(_Visit(*visit))
+    return cells
+
+
+def _tell_cell(line: Line, name: str, visits: Sequence[_Visit], metric: str) -> None:
+    """Write into a configuration the value and the coverage of an algorithm."""
+    shares = [visit.share for visit in visits if visit.share is not None]
+    line[metric][name] = float(median(visit.value for visit in visits))
+    line["coverage_pct"][name] = min(shares, default=None)
+    line["visits"] = min(line["visits"] or len(visits), len(visits))
+    if all(visit.is_doubtful for visit in visits):
+        line["doubtful"].append(name)
+
+
+def _tell_fastest(line: Line, by_algorithm: Mapping[str, Sequence[_Visit]]) -> None:
+    """Write into a configuration which of the algorithms that did some of the work is fastest.
 
     Neither an unreliable one nor one that did nothing is.
     """
-    took_part = cells(table, _COVERAGE, 100.0) != 0
-    times = verdicts.timed(rows, metric)
-    times = times.assign(group=table["group"], name=table["algorithm"], origin="")
-    time_unknown = DOUBTFUL - _TIME_KNOWN
-    if reliability.is_foreign(rows):
-        time_unknown -= {FOREIGN}
-    unknown = times["group"][reliability.flagged(rows, time_unknown)]
-    fit = took_part & ~times["group"].isin(unknown)
-    unfit = table.groupby(["group", "algorithm"])["unfit"].all()
-    for group, ahead in verdicts.fastest(times[fit].dropna(subset="log")).items():
-        line = lines[group]
-        line["ahead_pct"] = 100 * ahead.ahead
-        is_unfit = ahead.name in line["doubtful"]
-        if ahead.visits > 1:
-            # what varies between visits is in their verdict, noise inside of them, too
-            is_unfit = unfit[group, ahead.name]
-        if is_unfit or not line["coverage_pct"][ahead.name]:
-            continue
-        if ahead.sure:
-            line["fastest"] = ahead.name
-        elif ahead.visits < verdicts.VISITS and ahead.ahead > 0:
-            line["fastest_here"] = ahead.name
+    candidates: dict[str, list[VisitTime]] = {}
+    for name, visits in by_algorithm.items():
+        if any(visit.may_be_less for visit in visits):
+            return
+        took_part = [visit.timed for visit in visits if visit.share != 0]
+        times = [timed for timed in took_part if not math.isnan(timed.log)]
+        if times:
+            candidates[name] = times
+    lead = verdicts.fastest(candidates)
+    if lead is None:
+        return
+    line["ahead_pct"] = 100 * lead.ahead
+    is_unfit = lead.name in line["doubtful"]
+    if lead.visits > 1:
+        # what varies between visits is in their verdict, noise inside of them, too
+        is_unfit = all(visit.is_unfit for visit in by_algorithm[lead.name])
+    if is_unfit or not line["coverage_pct"][lead.name]:
+        return
+    if lead.sure:
+        line["fastest"] = lead.name
+    elif lead.visits < verdicts.VISITS and lead.ahead > 0:
+        line["fastest_here"] = lead.name
 
 
 def _view(
-    data: Dataset, table: pd.DataFrame, keys: Sequence[str], rows: Sequence[Line], metric: str
+    data: SweepRows[Rows], table: Rows, keys: Sequence[str], rows: Sequence[Line], metric: str
 ) -> View:
     """Return the table: its values, with coverage and doubts, and what people read."""
-    algorithms = set(table["algorithm"])
+    algorithms = {*table["algorithm"]}
     partial = set()  # algorithms that did not all of the convolutions in some row
     for row in rows:
         algorithms.update(row["failed"])
@@ -260,7 +295,7 @@ def _view(
     marks = [*_marks(rows, partial, data.sweep_dir), *reliability.unreliable(table)]
     return View(
         title=f"{data.sweep_dir.name}: {what} ({data.counts()})",
-        frame=pd.DataFrame(frame, dtype=object), texts=pd.DataFrame(texts), left=len(keys),
+        frame=frame, texts=texts, left=len(keys),
         notes=data.notes(), record=data.record(rows), marks=marks,
     )  # fmt: skip
 
@@ -298,22 +333,25 @@ def _cell(row: Line, name: str, metric: str, *, with_share: bool) -> str:
     return f"{number}{mark}{doubt}{share}"
 
 
-def _of_training(data: Dataset) -> Report:
+def _of_training(data: SweepRows[Rows]) -> Report:
     """Return the tables of a step and of the whole training; the first has all values."""
-    every = data.every
+    every = data.rows.and_those(data.failed)
     varying = dataset.varying_axes(every)
     keys = tuple(axis for axis in catalog.AXES if axis in {"model", "batch_size", *varying})
-    ordered = every.sort_values(list(keys))
-    ok = ordered["status"] == PointStatus.OK
-    table = ordered[[*keys, *data.rows.filter(_OF_TRAINING), "status"]]
-    rows = formats.records(table.assign(doubtful=ok & reliability.suspect(ordered)))
+    told = [name for name in _OF_TRAINING if name in every]
+    rows: list[Line] = []
+    for row, is_suspect in zip(every.each(), reliability.suspect(every), strict=True):
+        line = {name: row[name] for name in (*keys, *told, "status")}
+        line["doubtful"] = is_suspect and row["status"] == PointStatus.OK
+        rows.append(line)
+    rows.sort(key=lambda line: [(line[key] is None, line[key] or 0) for key in keys])
     partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in rows)
     step = [column for column in _STEP if partial or column[0] != _COVERAGE]
     notes = [f"covered: {formats.COVERAGE} (forward pass)"] if partial else []
     notes += data.notes()
     heading = f"{data.sweep_dir.name}: training, ms of a step ({data.counts()})"
     record = {**data.record(rows), "notes": notes}
-    frame = pd.DataFrame(rows, dtype=object)
+    frame = _columns(rows)
     marks = reliability.unreliable(data.rows)
     views = [
         View(heading, frame, _step_texts(frame, keys, rows, step), len(keys), record=record),
@@ -325,16 +363,21 @@ def _of_training(data: Dataset) -> Report:
     return Report(keys, rows, views)
 
 
+def _columns(rows: Sequence[Line]) -> dict[str, list[Any]]:
+    """Return rows that have the same cells as columns."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
 def _step_texts(
-    frame: pd.DataFrame,
+    frame: Mapping[str, Sequence[Any]],
     keys: Sequence[str],
     rows: Sequence[Line],
     columns: Sequence[tuple[str, str, str]],
-) -> pd.DataFrame:
+) -> dict[str, list[str]]:
     texts = formats.texts(frame, keys)
     for name, head, form in columns:
         texts[head] = [_step_cell(row, name, form) for row in rows]
-    return pd.DataFrame(texts)
+    return texts
 
 
 def _step_cell(row: Line, name: str, form: str) -> str:
@@ -347,33 +390,40 @@ def _step_cell(row: Line, name: str, form: str) -> str:
     return f"{text}?" if row["doubtful"] and name == _MEDIAN else text
 
 
-def _of_command(data: Dataset, metric: str) -> Report:
+def _of_command(data: SweepRows[Rows], metric: str) -> Report:
     """Return what was said, or one column if `metric` names it, which must have numbers."""
     if metric:
-        data.numbers(data.rows, metric)
-    every = data.every
+        data.numbers(metric)
+    every = data.rows.and_those(data.failed)
     keys = dataset.varying_axes(every, _VISITS)
-    # the constant is a key where no axis varies
-    grouped = every.assign(_all=0).groupby(["_all", *keys], dropna=False)
+    visits = defaultdict[Group, list[Row]](list)
+    for group, row in zip(groups(every, keys), every.each(), strict=True):
+        visits[group].append(row)
     names = [metric] if metric else [*dataset.own_results(data.rows), _MEDIAN]
-    columns = {"status": grouped["status"].last()}
-    for name in names:
-        said = grouped[name]
-        columns[name] = said.median() if dataset.is_quantity(name, every) else said.last()
-    table = pd.DataFrame(columns).reset_index()[[*keys, "status", *names]]
+    numbers = {name for name in names if dataset.is_quantity(name, every)}
+    rows: list[Line] = []
+    for group in sorted(visits, key=lambda cells: [(cell is None, cell or 0) for cell in cells]):
+        line = dict(zip(keys, group, strict=True))
+        for name in ("status", *names):
+            said = [row[name] for row in visits[group] if row[name] is not None]
+            if name in numbers:
+                line[name] = formats.to_json(name, float(median(said))) if said else None
+            else:
+                line[name] = said[-1] if said else None
+        rows.append(line)
+    table = _columns(rows)
     texts = formats.texts(table, keys)
     for name in ("status", *names):
         texts[formats.label(name)] = [*map(_said_cell, table[name])]
-    rows = formats.records(table)
     view = View(
         title=f"{data.sweep_dir.name}: what the command said ({data.counts()})",
-        frame=table, texts=pd.DataFrame(texts), left=len(keys) + 1, notes=data.notes(),
+        frame=table, texts=texts, left=len(keys) + 1, notes=data.notes(),
         record=data.record(rows), marks=[f"   {FOREIGN}: {_SAID}"],
     )  # fmt: skip
     return Report(keys, rows, [view])
 
 
 def _said_cell(value: Any) -> str:  # noqa: ANN401 - a cell
-    if pd.isna(value):
+    if value is None:
         return "-"
     return f"{value:.5g}" if isinstance(value, float) else str(value)

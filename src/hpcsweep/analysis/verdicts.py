@@ -4,7 +4,7 @@ The passes of one visit agree better with each other than with those of the next
 another place in memory, another minute. So a verdict rests on what varies between visits or runs
 (Kalibera and Jones 2013: repeat at the level that varies), and times are compared as logarithms.
 
-`judge` judges a pair of measurements by their own rows alone: every command asks it, and what else
+`judge_pair` judges two measurements by their own rows alone: every command asks it, and what else
 is in a table changes nothing. So two rows have one verdict in `report`, `compare` and `best`.
 
 * Visits that both have in one run are compared one by one: what a visit did to both does not count.
@@ -19,14 +19,17 @@ once.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-import pandas as pd
-import scipy  # its parts are loaded where they are used: they take as long as the rest
+from hpcsweep.analysis.dataset import REPEATS
+from hpcsweep.analysis.plain_rows import Rows, column, groups
 
-from hpcsweep.analysis import dataset
-from hpcsweep.analysis.merged import cells
+if TYPE_CHECKING:
+    import pandas as pd
 
 OF_MEAN: Final = 1.96  # standard errors in half of a 95 % interval
 WITHIN: Final = ["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
@@ -43,68 +46,125 @@ _SURE: Final = 3.0
 STEADY: Final = 0.005
 # the logarithms of two times that were measured once differ by chance by so much at most
 OF_ONCE: Final = _SURE * math.sqrt(2) * ONCE
-_SAME_VISIT: Final = ["pair", "origin", "visit"]
 
 
-def timed(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the columns of rows that `judge` wants, but pair, side and origin."""
-    table = pd.DataFrame({"visit": dataset.visits(rows)})
-    table["log"] = log(rows[metric])
-    table["within"] = _within(rows, metric)
-    table["control"] = log(cells(rows, "control_ms", np.nan))
-    return table
+class VisitTime(NamedTuple):
+    """A measured time, and what `judge_pair` wants to know of it; NaN is unknown."""
+
+    origin: Any  # the run
+    visit: Any
+    log: float  # the logarithm of the time
+    within: float  # its variance inside the visit
+    control: float  # the logarithm of the control's time
+
+
+class Verdict(NamedTuple):
+    """How the second side of a pair compares with the first.
+
+    `gap` is the logarithm of the ratio, in the interval `low` to `high`, which is NaN where nothing
+    tells the noise; `differs` says that 0 is not in it; `visits` were compared.
+    """
+
+    gap: float
+    low: float
+    high: float
+    differs: bool
+    visits: int
+
+
+class _Gap(NamedTuple):
+    """A mean gap, the variance of that mean, and the degrees of freedom behind it."""
+
+    mean: float
+    variance: float
+    df: int
+
+
+def timed(rows: Rows | pd.DataFrame, metric: str, origins: Sequence[Any] = ()) -> list[VisitTime]:
+    """Return what `judge_pair` wants of rows; `origins` are their runs, if there are several."""
+    told = zip(
+        origins if len(origins) else [""] * len(rows),
+        groups(rows, sorted(REPEATS)),
+        map(log_of, rows[metric]),
+        _within(rows, metric),
+        map(log_of, column(rows, "control_ms")),
+        strict=True,
+    )
+    return [*starmap(VisitTime, told)]
+
+
+def log_of(time: float | None) -> float:
+    """Return the logarithm of a time; NaN of what is none."""
+    return math.log(time) if time is not None and time > 0 else math.nan
 
 
 def log(times: pd.Series[float]) -> pd.Series[float]:
     """Return the logarithm of times; NaN of what is none."""
+    import numpy as np  # noqa: PLC0415 - `report` needs neither this nor numpy
+
     times = times.astype(float)
     return np.log(times.where(times > 0))
 
 
-def _within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
-    """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
-    known = rows.reindex(columns=WITHIN).astype(float)
-    interval = known["ci95_hi_ms"] - known["ci95_lo_ms"]
-    of_median = interval / (2 * OF_MEAN) / known["median_ms"]
-    of_mean = known["std_ms"] / np.sqrt(known["n"]) / known["mean_ms"]
-    if metric == "min_ms":  # of which nothing tells the noise; NaN where no other time is known
-        return of_median.fillna(of_mean) * 0.0
-    error = of_mean.fillna(of_median) if metric == "mean_ms" else of_median.fillna(of_mean)
-    return (error**2).fillna(0.0)
+def _within(rows: Rows | pd.DataFrame, metric: str) -> Iterator[float]:
+    """Yield the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
+    for cells in groups(rows, WITHIN):
+        known = [math.nan if cell is None else float(cell) for cell in cells]
+        median, mean, low, high, deviation, number = known
+        of_median = _ratio((high - low) / (2 * OF_MEAN), median)
+        of_mean = _ratio(deviation, math.sqrt(number) * mean) if number > 0 else math.nan
+        first, second = (of_mean, of_median) if metric == "mean_ms" else (of_median, of_mean)
+        error = second if math.isnan(first) else first
+        if metric == "min_ms":  # of which nothing tells the noise; NaN where no time is known
+            yield error * 0.0
+        else:
+            yield 0.0 if math.isnan(error) else error**2
 
 
-def judge(table: pd.DataFrame) -> pd.DataFrame:
-    """Judge the second measurement of each pair against the first, by the rows of the pair alone.
+def _ratio(above: float, below: float) -> float:
+    return above / below if below else math.nan
 
-    `table` has a row per `pair`, `side` (0 and 1), `origin` (the run) and `visit`, with `log`, the
-    logarithm of the time, `within`, its variance inside the visit, and `control`, the logarithm of
-    the control's time, or NaN. The result has a row per pair that has both sides: `gap`, the
-    logarithm of the ratio, its interval `low` to `high` (NaN where nothing tells the noise),
-    whether it `differs` from 0, and the number of `visits` that were compared.
+
+def judge_pair(first: Sequence[VisitTime], second: Sequence[VisitTime]) -> Verdict:
+    """Judge the second measurement of a pair against the first, by their rows alone.
 
     A machine that was slower as a whole on one side shows in the controls of the two rows: what
     they explain is no difference, so an interval of runs holds the gap with and without it.
     """
-    found = _between_runs(table).join(_visit_by_visit(table))
-    by_visit = found["visits"] >= VISITS
-    by_run = ~by_visit & (found["run_df"] >= _DF)
-    once = ~by_visit & ~by_run
-    shares_visit = found["visits"] > 0
-    gap = found["visit_gap"].where(by_visit | (once & shares_visit), found["run_gap"])
-    shift = found["shift"]
-    half = _SURE * np.sqrt(found["within"] + 2 * ONCE**2) + shift.abs()
-    if not once.all():  # most tables have single visits alone, and scipy loads slowly
-        df = found["run_df"].where(by_run, found["visits"] - 1.0).where(~once, 1.0)
-        variance = found["run_variance"].where(by_run, found["visit_variance"])
-        repeated_half = scipy.special.stdtrit(df, 1 - WRONG / 2) * np.sqrt(variance)
-        half = half.where(once, repeated_half)
-    less = gap - shift.fillna(0.0).where(by_run, 0.0)
-    low = np.minimum(gap, less) - half
-    high = np.maximum(gap, less) + half
-    judged = pd.DataFrame({"gap": gap, "low": low, "high": high})
-    judged["differs"] = (low > 0) | (high < 0)
-    judged["visits"] = found["visits"].where(shares_visit, 1.0).astype(int)
-    return judged
+    by_run, shift, within = _between_runs(first, second)
+    by_visit = _visit_by_visit(first, second)
+    visits = by_visit.df + 1
+    explained = 0.0
+    if visits >= VISITS:
+        gap = by_visit.mean
+        half = _student(by_visit.df) * math.sqrt(by_visit.variance)
+    elif by_run.df >= _DF:
+        gap = by_run.mean
+        half = _student(by_run.df) * math.sqrt(by_run.variance)
+        explained = 0.0 if math.isnan(shift) else shift
+    else:
+        gap = by_visit.mean if visits else by_run.mean
+        half = _SURE * math.sqrt(within + 2 * ONCE**2) + abs(shift)
+    low = min(gap, gap - explained) - half
+    high = max(gap, gap - explained) + half
+    return Verdict(gap, low, high, low > 0 or high < 0, visits or 1)
+
+
+def judge(table: pd.DataFrame) -> pd.DataFrame:
+    """Judge each pair of a table; return a row per pair that has both sides, by `Verdict`.
+
+    `table` has a row per `pair`, `side` (0 and 1), `origin` and `visit`, with `log`, `within` and
+    `control` of `VisitTime`.
+    """
+    import pandas as pd  # noqa: PLC0415 - likewise
+
+    pairs = defaultdict[Any, tuple[list[VisitTime], list[VisitTime]]](lambda: ([], []))
+    columns = (table[name].tolist() for name in ("pair", "side", *VisitTime._fields))
+    for pair, side, *cells in zip(*columns, strict=True):
+        pairs[pair][side].append(VisitTime(*cells))
+    judged = {pair: judge_pair(*sides) for pair, sides in pairs.items() if all(sides)}
+    found = pd.DataFrame([*judged.values()], pd.Index([*judged], name="pair"), Verdict._fields)
+    return found.astype({"differs": bool, "visits": int})
 
 
 def judge_rivals(rows: pd.DataFrame, is_base: pd.Series[bool], keys: list[str]) -> pd.DataFrame:
@@ -113,6 +173,8 @@ def judge_rivals(rows: pd.DataFrame, is_base: pd.Series[bool], keys: list[str]) 
     `rows` has the columns of `judge` but pair and side. The last of `keys` names the rival, the
     others the group.
     """
+    import pandas as pd  # noqa: PLC0415 - likewise
+
     *group, name = keys
     rivals = rows[~is_base]
     pairs = rivals[keys].drop_duplicates().reset_index(drop=True)
@@ -122,70 +184,116 @@ def judge_rivals(rows: pd.DataFrame, is_base: pd.Series[bool], keys: list[str]) 
     return pairs.join(judge(pd.concat([base, others])), on="pair")
 
 
-def _sides(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of each side, by what else tells them apart, of what both sides have."""
-    sides = table.index.get_level_values("side")
-    first = table[sides == 0].droplevel("side")
-    second = table[sides == 1].droplevel("side")
-    first, second = first.align(second, join="inner")
-    return first, second
+def _visit_by_visit(first: Iterable[VisitTime], second: Iterable[VisitTime]) -> _Gap:
+    """Return the gap in the visits that both sides have; of none it has a `df` of -1."""
+    of_first = _means(first, lambda row: (row.origin, row.visit))
+    of_second = _means(second, lambda row: (row.origin, row.visit))
+    gaps = []
+    within = []
+    for visit, means in of_first.items():
+        if visit in of_second:
+            gaps.append(of_second[visit].log - means.log)
+            within.append(of_second[visit].within + means.within)
+    df = len(gaps) - 1
+    mean = _mean(gaps)
+    usual = _squares(gaps) / df if df > 0 else math.nan
+    variance = _largest(usual, STEADY**2, _mean(within))
+    return _Gap(mean, variance / len(gaps) if gaps else math.nan, df)
 
 
-def _visit_by_visit(table: pd.DataFrame) -> pd.DataFrame:
-    """Return number, mean, and variance of the mean of gaps in visits that both sides have."""
-    means = table.groupby(["side", *_SAME_VISIT], sort=False)[["log", "within"]].mean()
-    first, second = _sides(means)
-    gaps = (second["log"] - first["log"]).groupby(level="pair", sort=False)
-    within = (first["within"] + second["within"]).groupby(level="pair", sort=False)
-    found = pd.DataFrame({"visits": gaps.size().astype(float), "visit_gap": gaps.mean()})
-    between = gaps.var().clip(lower=STEADY**2)
-    found["visit_variance"] = np.maximum(between, within.mean()) / found["visits"]
-    return found
-
-
-def _between_runs(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the gap between the means of runs, and the variance that the runs of the pair show."""
-    keys = ["pair", "side"]
-    numbers = table[[*keys, "origin", "log", "within", "control"]]
-    means = numbers.groupby([*keys, "origin"], sort=False).mean()
-    runs = means.groupby(level=keys, sort=False)
-    by_side = runs.mean()
-    by_side["runs"] = runs.size().astype(float)
-    by_side["squares"] = runs["log"].var().fillna(0.0) * (by_side["runs"] - 1)
-    first, second = _sides(by_side)
-    df = first["runs"] + second["runs"] - 2
-    within = first["within"] + second["within"]
-    usual = (first["squares"] + second["squares"]) / df.where(df > 0)
+def _between_runs(
+    first: Iterable[VisitTime], second: Iterable[VisitTime]
+) -> tuple[_Gap, float, float]:
+    """Return the gap between the means of runs, the gap of the controls, and the noise within."""
+    sides = []
+    for rows in (first, second):
+        means = [*_means(rows, lambda row: row.origin).values()]
+        _origins, _visits, logs, withins, controls = zip(*means, strict=True)
+        sides.append((logs, _mean(withins), _mean(controls)))
+    (logs, within, control), (other_logs, other_within, other_control) = sides
+    df = len(logs) + len(other_logs) - 2
+    within += other_within
+    squares = _squares(logs) + _squares(other_logs)
     # of a gap, which has the variances of two runs
-    variance = np.maximum(usual, np.maximum(within, STEADY**2) / 2)
-    found = pd.DataFrame({"run_df": df, "within": within})
-    found["run_gap"] = second["log"] - first["log"]
-    found["run_variance"] = variance * (1 / first["runs"] + 1 / second["runs"])
-    found["shift"] = second["control"] - first["control"]
-    return found
+    variance = _largest(squares / df if df else math.nan, within / 2, STEADY**2 / 2)
+    variance *= 1 / len(logs) + 1 / len(other_logs)
+    gap = _Gap(_mean(other_logs) - _mean(logs), variance, df)
+    return gap, other_control - control, within
 
 
-def fastest(rows: pd.DataFrame) -> dict[Any, Any]:
-    """Return the fastest of each group that has two candidates or more, as a row.
+def _means(rows: Iterable[VisitTime], key: Callable[[VisitTime], Any]) -> dict[Any, VisitTime]:
+    """Return the means of the rows that have the same key."""
+    alike = defaultdict[Any, list[VisitTime]](list)
+    for row in rows:
+        alike[key(row)].append(row)
+    means = {}
+    for name, own in alike.items():
+        if len(own) == 1:  # as in most tables: a mean takes its time
+            means[name] = own[0]
+            continue
+        _origins, _visits, *numbers = zip(*own, strict=True)
+        means[name] = VisitTime("", "", *map(_mean, numbers))
+    return means
 
-    Its `name`; `ahead`: the next one takes so many times as long, minus 1; `sure`: `judge` calls it
-    faster than each other one; `visits`: those that it and its nearest rival have in common.
 
-    `rows` has `group`, `name`, and the columns of `judge` but pair and side. The winner must beat
-    each of its rivals: then, whatever the number of equals, one of them is starred in at most
-    `WRONG` of the groups.
+def _mean(numbers: Sequence[float]) -> float:
+    """Return the mean of the known numbers; NaN where there is none."""
+    if len(numbers) == 1:
+        return numbers[0]
+    known = [number for number in numbers if not math.isnan(number)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _squares(numbers: Sequence[float]) -> float:
+    """Return the sum of the squares of what numbers are off their mean."""
+    if len(numbers) < 2:
+        return 0.0
+    mean = _mean(numbers)
+    return sum((number - mean) ** 2 for number in numbers)
+
+
+def _largest(*numbers: float) -> float:
+    """Return the largest of numbers; NaN where one is unknown."""
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers)
+
+
+@cache
+def _student(df: int) -> float:
+    """Return how many standard errors make an interval that is wrong in `WRONG` of the cases."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - most tables have single visits alone
+
+    return float(stdtrit(df, 1 - WRONG / 2))
+
+
+class Lead(NamedTuple):
+    """The fastest of several candidates: how it stands to the others."""
+
+    name: Any
+    ahead: float  # the next one takes so many times as long, minus 1
+    sure: bool  # `judge_pair` calls it faster than each other one
+    visits: int  # that it and its nearest rival have in common
+
+
+def fastest(candidates: Mapping[Any, Sequence[VisitTime]]) -> Lead | None:
+    """Return the fastest of two candidates or more.
+
+    It must beat each of its rivals: then, whatever the number of equals, one of them is starred in
+    at most `WRONG` of the groups.
     """
-    means = rows.groupby(["group", "name"], sort=False)["log"].mean()
-    winners = dict(means.groupby(level="group", sort=False).idxmin().to_list())
-    is_winner = rows["name"] == rows["group"].map(winners)
-    judged = judge_rivals(rows, is_winner, ["group", "name"])
-    judged["sure"] = judged["differs"] & (judged["gap"] > 0)
-    worst = judged.groupby("group", sort=False).agg(
-        ahead=("gap", "min"), sure=("sure", "all"), visits=("visits", "min")
+    if len(candidates) < 2:
+        return None
+    means = {name: _mean([row.log for row in rows]) for name, rows in candidates.items()}
+    winner = min(means, key=means.__getitem__)
+    judged = []
+    for name, rows in candidates.items():
+        if name != winner:
+            judged.append(judge_pair(candidates[winner], rows))
+    return Lead(
+        name=winner,
+        ahead=math.expm1(min(one.gap for one in judged)),
+        sure=all(one.differs and one.gap > 0 for one in judged),
+        visits=min(one.visits for one in judged),
     )
-    worst["ahead"] = np.expm1(worst["ahead"])
-    worst["name"] = worst.index.map(winners)
-    return {row.Index: row for row in worst.itertuples()}
 
 
 def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float, float]:
@@ -196,17 +304,18 @@ def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float,
     intervals.
     """
     mean = float(judged["gap"].mean())
-    sides = table.groupby("side")
-    if sides["origin"].nunique().max() > 1:
+    if table.groupby("side")["origin"].nunique().max() > 1:
         # a row that a run lacks moves the mean of this run by its noise alone, not by its size
         noise = table["log"] - table.groupby(["pair", "side"])["log"].transform("mean")
         within_all = table["within"] / len(judged)
-        runs = _between_runs(table.assign(pair=0, log=noise, within=within_all)).iloc[0]
-        student = float(scipy.special.stdtrit(runs["run_df"], 1 - WRONG / 2))
-        shift = 0.0 if np.isnan(runs["shift"]) else abs(float(runs["shift"]))
-        half = student * math.sqrt(runs["run_variance"]) + shift
+        every = table.assign(log=noise, within=within_all)
+        sides = []
+        for side in (0, 1):
+            rows = every.loc[every["side"] == side, [*VisitTime._fields]]
+            sides.append([VisitTime(*row) for row in rows.itertuples(index=False)])
+        runs, shift, _within = _between_runs(*sides)
+        shift = 0.0 if math.isnan(shift) else abs(shift)
+        half = _student(runs.df) * math.sqrt(runs.variance) + shift
     else:
         half = float((judged["high"] - judged["low"]).mean()) / 2
-    low = float(np.exp(mean - half))
-    high = float(np.exp(mean + half))
-    return float(np.exp(mean)), low, high
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

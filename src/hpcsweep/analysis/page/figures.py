@@ -271,7 +271,7 @@ def _tells(values: pd.Series[Any]) -> bool:
 
 def make(data: Dataset, seen: Layout) -> Drawn:
     """Return the sections that this sweep has something for."""
-    rows, note = thinned(data.numbers(data.rows, "median_ms"), seen.x, MOST_POINTS)
+    rows, note = thinned(data.numbers("median_ms"), seen.x, MOST_POINTS)
     points = point_table(rows, seen)
     painter = Painter(seen, dataset.ordered(rows, seen.colour), {"points": points})
     own = [name for name in dataset.own_results(rows) if name in points]

@@ -53,12 +53,13 @@ def write_page(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     """
     named_file.check(path, _is_page)
     data = dataset.read_dataset(sweep_dir, where)
-    data = replace(data, rows=_for_people(data.rows), failed=_for_people(data.failed))
+    frames: dict[str, Any] = {name: _for_people(getattr(data, name)) for name in ("rows", "failed")}
+    data = replace(data, **frames)
     seen = figures.layout(data.rows)
     drawn = figures.make(data, seen)
     drawn.notes.extend(data.of_earlier_files())
     with named_file.writing(path, _is_page) as file:
-        file.write(_render(data, seen, drawn).encode())
+        file.write(_render(data, where, seen, drawn).encode())
     return drawn.notes
 
 
@@ -72,13 +73,13 @@ def _is_page(text: bytes) -> bool:
     return text.startswith(begin) and _TITLE in text[:_BEGINNING]
 
 
-def _render(data: Dataset, seen: Layout, drawn: Drawn) -> str:
+def _render(data: Dataset, where: str, seen: Layout, drawn: Drawn) -> str:
     rows = data.rows
     every = pd.concat([rows, data.failed])
     shown = dict.fromkeys(("gpu", "model", *seen.axes, *dataset.own_results(every), *_POINT))
     points = every.filter([*shown]).dropna(axis=1, how="all")
     styles = drawing.styles(dataset.ordered(every, seen.colour))
-    made = report.make(data)
+    made = report.read_report(data.sweep_dir, where=where)
     legend = space.legend(data.maps)
     about = {
         "name": data.sweep_dir.name, "counts": data.counts(), "notes": drawn.notes,
@@ -136,7 +137,7 @@ def _controls(rows: pd.DataFrame, seen: Layout, drawn: Drawn) -> list[dict[str, 
 
 
 def _report(view: View, legend: Sequence[str]) -> dict[str, Any]:
-    texts = view.texts.apply(lambda column: column.str.strip())
+    texts = pd.DataFrame(view.texts).apply(lambda column: column.str.strip())
     marks = [*view.marks, *legend]
     more = len(texts) - _MOST_ROWS
     if more > 0:

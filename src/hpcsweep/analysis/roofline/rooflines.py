@@ -22,7 +22,7 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset, formats, reliability
 from hpcsweep.analysis.dataset import Dataset
-from hpcsweep.analysis.merged import cells
+from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.analysis.roofline import exports, roofs
 from hpcsweep.analysis.roofline.roofs import (
     TOLERANCE,
