@@ -24,7 +24,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from statistics import median
 from typing import Any, Final, NamedTuple
 
 from hpcsweep import catalog
@@ -36,6 +35,7 @@ from hpcsweep.analysis.verdicts import VisitTime
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
+from hpcsweep.store.outcomes import median
 from hpcsweep.store.state import PointStatus
 
 Line = dict[str, Any]  # the figures of one configuration

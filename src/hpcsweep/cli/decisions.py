@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras, messages, sources
+from hpcsweep import extras, messages
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
@@ -132,7 +132,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str) -> Bes
     """Choose by the shapes of a network; the shapes need torch, but no arithmetic."""
     import json
 
-    from hpcsweep import catalog
+    from hpcsweep import catalog, sources
     from hpcsweep.analysis import best
 
     extras.need("measure", "--from")
@@ -286,6 +286,7 @@ def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) ->
 
 
 def _predict(results: Path, asked: Request, teachers: str | None, *, fill: bool) -> Answer:
+    from hpcsweep import sources
     from hpcsweep.forecast import past_rows, prediction
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir

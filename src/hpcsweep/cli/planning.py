@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import environment, sources
+from hpcsweep import environment
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
@@ -64,6 +64,7 @@ def expand(spec: str, cluster: tuple[str, ...], sample: int | None, **others: An
 
 def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: int | None) -> Answer:
     """Say which algorithms cuDNN has on GPUs: those named, of profiles, or of the sweep."""
+    from hpcsweep import sources
     from hpcsweep.catalog import WORKLOADS
     from hpcsweep.spec import expansion
     from hpcsweep.submit import request, support
@@ -97,10 +98,10 @@ def _support_lines(table: Support) -> Iterator[str]:
         yield network
         yield from _support_of(network, table)
     yield ""
-    sources = {gpu.name: gpu.source for gpu in table.gpus if gpu.properties}
-    for name, source in sources.items():
+    source_of = {gpu.name: gpu.source for gpu in table.gpus if gpu.properties}
+    for name, source in source_of.items():
         yield f"{name} by {source}"
-    if support.SHEETS in sources.values():
+    if support.SHEETS in source_of.values():
         yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
     for name, looked_at in table.looked.items():
         yield f"note: {name}: looked at {looked_at}"

@@ -248,8 +248,6 @@ def beside_neighbours(rows: Iterable[Row]) -> str:
 
     Of rows the cells `NEIGHBOURS` and the flags are needed.
     """
-    from statistics import median  # noqa: PLC0415 - as in `_causes`
-
     slower = []
     most = 0.0
     disturbed = 0
@@ -271,6 +269,13 @@ def beside_neighbours(rows: Iterable[Row]) -> str:
     return told
 
 
+def median(numbers: Iterable[float]) -> float:
+    """Return the median: `statistics`, which has one, takes as long to load as half of a status."""
+    ordered = sorted(numbers)
+    half = len(ordered) // 2
+    return (ordered[half] + ordered[~half]) / 2
+
+
 def _texts(rows: Iterable[Row], name: str) -> list[str]:
     """Return the filled cells of a column; an empty one is a NaN in tables."""
     cells = (row.get(name) for row in rows)
@@ -279,8 +284,6 @@ def _texts(rows: Iterable[Row], name: str) -> list[str]:
 
 def _causes(rows: Sequence[Row]) -> list[str]:
     """Return the causes of disturbance: medians over rows above a threshold, and flags."""
-    from statistics import median  # noqa: PLC0415 - decimal and fractions come with it
-
     flags = set[str]()
     loads = []
     for row in rows:

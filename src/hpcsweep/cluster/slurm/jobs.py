@@ -23,7 +23,6 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain, islice
@@ -257,6 +256,8 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     squeue wins, since the accounts lag, unless both say that the task is over. The accounts also
     list earlier attempts, with the nodes that broke them.
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few commands ask
+
     ids = [*job_ids]
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, both wait for their timeout
         asked = pool.submit(attempts, ids, since)

@@ -19,7 +19,6 @@ whatever Slurm says of its job. Next comes whether its task is live, then how it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -286,6 +285,8 @@ def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
     unclear = [journal for journal in journals if journal.open_jobs or journal.uncertain]
     if not unclear:
         return SlurmAnswer()
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few commands ask
+
     jobs = [job for journal in unclear for job in journal.open_jobs]
     since = min(journal.submitted_at for journal in unclear)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
