@@ -463,7 +463,7 @@ def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path, *
     there = Desk(tmp_path / "there")
     there.folder.mkdir()
     gate = Gate(there)
-    brought = prepared(there, gate.sweep(points=20, passes=3))
+    brought = prepared(there, gate.sweep(points=8, passes=3))
     stopped = attempt(brought)
     wait_for("point at the gate", gate.waiting)
     stopped.terminate()
@@ -471,7 +471,7 @@ def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path, *
     gate.open()
     stopped.communicate(timeout=120)
     time.sleep(1.1)  # a name has its second
-    queued = prepared(desk, Gate(desk).sweep(points=20, passes=20))
+    queued = prepared(desk, Gate(desk).sweep(points=8, passes=8))
     importer.bring(desk.results, there.sweep().path)
     known = {*ids(brought)}
     assert len(known) == 4
@@ -481,7 +481,7 @@ def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path, *
         os.mkfifo(shard.overall)
         known = set()
     attempt(queued).communicate(timeout=300)
-    assert len(ids(queued)) == 20 - len(known)
+    assert len(ids(queued)) == 8 - len(known)
     assert not {*ids(queued)} & known
 
 

@@ -235,7 +235,7 @@ def test_each_visit_and_each_text_of_the_command_is_a_point_of_its_own(desk):
 
 KILLED = """\
 workload: command
-axes: {n_th: {start: 1, stop: 30, num: 30}}
+axes: {n_th: {start: 1, stop: 20, num: 20}}
 run: "sleep 0.05; sleep 0.05 & wait; echo '{{\\"x\\": '{n_th}'}}'"
 shell: true
 results: {json: last_line}
@@ -248,7 +248,7 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path, seed):
     """Command, worker, supervisor, submit or all of them, then the same command again."""
     spec = tmp_path / "kill.yaml"
     spec.write_text(KILLED)
-    for found in torment(tmp_path, spec, points=30, rounds=3, seed=seed):
+    for found in torment(tmp_path, spec, points=20, rounds=3, seed=seed):
         assert found.good, found
 
 

@@ -32,7 +32,8 @@ include:
   - {model: "tinynets:Residual", dataset: "owndatasets:no_class", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: "owndatasets:good", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: cifar10, input_size: 16, num_workers: 1}
-  - {model: "tinynets:Residual", dataset: cifar100, input_size: 16, steps_per_epoch: 3, batch_size: 10}
+  - {model: "tinynets:Residual", dataset: cifar100, input_size: 16, batch_size: 10,
+     steps_per_epoch: 3}
 measure: {warmup: 1, iterations: 2, layers: true, profile: [cprofile]}
 """
 
