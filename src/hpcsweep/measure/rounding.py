@@ -51,7 +51,7 @@ from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.parts import tensors_in
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.errors import first_line
-from hpcsweep.measure import late_compiler, model_builder, switches
+from hpcsweep.measure import model_builder, switches
 from hpcsweep.measure.bench_api import is_out_of_memory
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.operations import OperatorWatch
@@ -313,7 +313,7 @@ class _PlainRuns:
             image = changed_a_little(image, nudge)
 
             def run() -> object:
-                with OperatorWatch(self._look), late_compiler.unmarked():
+                with OperatorWatch(self._look):
                     return self._model(image)
 
             return self.answers(run)

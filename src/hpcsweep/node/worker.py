@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, processes, sources
-from hpcsweep.catalog import COMMAND, NOOP, WORKLOADS
+from hpcsweep.catalog import COMMAND, NOOP
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
 def _fork_workers(fd: int) -> int:
     """Fork workers until the supervisor hangs up; in a worker, return its exit code."""
     processes.die_with_parent()
-    import_all(os.environ[environment.WORKLOAD])
+    import_all()
     gc.freeze()  # or a worker's first search for garbage would copy all that it shares
     requests = socket.socket(fileno=fd)
     while True:
@@ -107,17 +107,13 @@ def _fork_workers(fd: int) -> int:
         os.waitpid(between, 0)
 
 
-def import_all(workload: str) -> None:
+def import_all() -> None:
     """Import what every worker of a network needs."""
     # ruff: noqa: F401, PLC0415 - all of it is slow
-    from hpcsweep.measure import (
-        late_compiler,
-        measure_point,  # with the workloads, the checks and the rig
-    )
+    import torch._dynamo  # 2 s: torch's profiler takes it, and each optimizer
+    import torchvision
 
-    late_compiler.torchvision()
-    if WORKLOADS[workload].learns:
-        import torch._dynamo  # 2 s, which each optimizer needs
+    from hpcsweep.measure import measure_point  # with the workloads, the checks and the rig
 
 
 def _work(fd: int, forked: Mapping[str, int]) -> int:

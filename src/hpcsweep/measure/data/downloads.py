@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 
 from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError, first_line
-from hpcsweep.measure import late_compiler, model_builder
+from hpcsweep.measure import model_builder
 
 # Without an answer of the network, which may drop all packets.
 _SECONDS: Final = 30.0
@@ -60,7 +60,8 @@ def open_cifar(name: str, size: int) -> tuple[Dataset[Any], Dataset[Any]]:
     Raises:
         UsageError: a file is not there, or not as it was published.
     """
-    transforms = late_compiler.torchvision().transforms
+    from torchvision import transforms  # noqa: PLC0415 - two seconds that synthetic data don't need
+
     root = _root(name)
     to_float = [transforms.ToTensor(), transforms.Normalize(*CIFAR[name].scale)]
     if size != 32:  # that of the files
@@ -80,7 +81,9 @@ def open_cifar(name: str, size: int) -> tuple[Dataset[Any], Dataset[Any]]:
 
 
 def _torchvision(name: str) -> Any:  # noqa: ANN401 - torchvision's class
-    return getattr(late_compiler.torchvision().datasets, CIFAR[name].kind)
+    from torchvision import datasets  # noqa: PLC0415
+
+    return getattr(datasets, CIFAR[name].kind)
 
 
 def _folder(name: str, root: Path) -> Path:

@@ -21,7 +21,6 @@ import torch
 from hpcsweep.catalog import gpus
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.errors import GpuFails, NoCodeForGpu, Occupied, Refused, first_line
-from hpcsweep.measure import late_compiler
 from hpcsweep.measure.machine import drivers, rig
 from hpcsweep.measure.machine.drivers import Driver, NoDriver
 from hpcsweep.measure.machine.rig import Device
@@ -265,7 +264,7 @@ def chip(device: Device) -> str:
 
 def report() -> dict[str, Any]:
     """Return torch's threads and libraries, the GPU if there is one, and why it cannot be used."""
-    late_compiler.torchvision()  # fails if it does not fit torch's release
+    import torchvision  # noqa: F401, PLC0415 - fails if it does not fit torch's release
 
     library = wrong_library()
     facts: dict[str, Any] = {

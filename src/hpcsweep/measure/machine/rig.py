@@ -21,7 +21,7 @@ import torch
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.row_records import MachineCells
 from hpcsweep.environment import of_slurm, readable
-from hpcsweep.measure import caches, late_compiler
+from hpcsweep.measure import caches
 from hpcsweep.measure.machine.drivers import Driver
 from hpcsweep.measure.timing import clocks
 
@@ -147,6 +147,8 @@ class Rig:
 
     def environment(self) -> dict[str, Any]:
         """Return the description of machine and software; `row` has the cells of every row."""
+        import torchvision  # noqa: PLC0415 - two seconds, only on a machine that fits
+
         constants = self.driver.provenance() if self.driver else {}
         device: dict[str, Any] = {"type": self.device.type, "name": self.device.name}
         if self.device.type == "cuda":
@@ -170,7 +172,7 @@ class Rig:
             "device": device,
             "software": {
                 "torch": torch.__version__,
-                "torchvision": late_compiler.torchvision().__version__,
+                "torchvision": torchvision.__version__,
                 "cuda": torch.version.cuda,
                 "hip": torch.version.hip,
                 "cudnn": _cudnn_version(),
