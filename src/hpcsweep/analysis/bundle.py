@@ -35,6 +35,8 @@ from hpcsweep.store import named_file
 from hpcsweep.store.folders import SUMS, SweepDir
 from hpcsweep.store.manifest import Manifest
 
+# what the page does not tell of rows, and README.md does
+_READ: Final = {"own_files", "control_shift_pct", *wording.READ}
 _BLOCK: Final = 1 << 20  # bytes that are read at a time: files may be larger than the memory
 
 
@@ -59,34 +61,38 @@ def write(sweep_dir: SweepDir, path: Path) -> list[OwnCode]:
     `ResultsError` where a link, a pipe or a device is among the results.
     """
     named_file.check(path, _is_bundle)
-    data = dataset.read_dataset(sweep_dir)
-    own = [*_own_files(data)]
     members = _members(sweep_dir)
+    with tempfile.TemporaryDirectory() as aside:
+        return _write(sweep_dir, path, members, Path(aside))
+
+
+def _write(sweep_dir: SweepDir, path: Path, members: dict[str, Path], made: Path) -> list[OwnCode]:
+    """Write the bundle of these members, and of what is made for it in a folder."""
+    write_page(sweep_dir, made / "page.html")  # first: it needs the most memory
+    data = dataset.read_dataset(sweep_dir, columns=_READ)
+    own = [*_own_files(data)]
     # a new file has these at most; each file of the user's own takes away what it lacks
     rights = 0o666
     for code in own:
         for source in code.files.values():
             rights &= files.reach(source)
+    (made / "profiles").mkdir()
+    for record in sweep_dir.manifests():
+        if record.profile:
+            profile = made / "profiles" / f"{record.profile}.yaml"
+            profile.write_text(yaml.safe_dump(_profile_keys(record)))
+    (made / "README.md").write_text(_readme(data, own))
+    members |= sources.files_below(made)
+    for code in own:
+        for place, source in code.files.items():
+            members[f"own_files/{code.digest}/{place}"] = source
+    root = sweep_dir.path.name
+    sums = ""
     writing = named_file.writing(path, _is_bundle, most=rights)
-    with tempfile.TemporaryDirectory() as aside, writing as file:
-        made = Path(aside)
-        write_page(sweep_dir, made / "page.html")
-        (made / "profiles").mkdir()
-        for record in sweep_dir.manifests():
-            if record.profile:
-                profile = made / "profiles" / f"{record.profile}.yaml"
-                profile.write_text(yaml.safe_dump(_profile_keys(record)))
-        (made / "README.md").write_text(_readme(data, own))
-        members |= sources.files_below(made)
-        for code in own:
-            for place, source in code.files.items():
-                members[f"own_files/{code.digest}/{place}"] = source
-        root = sweep_dir.path.name
-        sums = ""
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, member in members.items():
-                sums += f"{_add(archive, f'{root}/{name}', member)}  {name}\n"
-            archive.writestr(f"{root}/{SUMS}", sums, zipfile.ZIP_DEFLATED)
+    with writing as file, zipfile.ZipFile(file, "w") as archive:
+        for name, member in members.items():
+            sums += f"{_add(archive, f'{root}/{name}', member)}  {name}\n"
+        archive.writestr(f"{root}/{SUMS}", sums, zipfile.ZIP_DEFLATED)
     return own
 
 

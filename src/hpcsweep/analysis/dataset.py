@@ -152,7 +152,7 @@ class SweepRows(Generic[Table]):
         if not any(has_number):
             has_none = f"{name} holds no numbers ({self.counts()})"
             raise UsageError(f"{self.sweep_dir.overall}: {has_none}")
-        return self.rows[has_number]
+        return self.rows if all(has_number) else self.rows[has_number]  # a choice copies all
 
     def conditions(self, text: str) -> list[Condition]:
         """Return the conditions of a text such as ``a=b,c>=4``; `UsageError` if it has none."""
@@ -228,10 +228,11 @@ class Dataset(SweepRows["pd.DataFrame"]):
 
     @cached_property
     def _calls(self) -> pd.DataFrame:
-        """All layer rows, read once: a page asks several times."""
+        """The layer rows of these points, read once: a page asks several times."""
         from hpcsweep.analysis import merged  # noqa: PLC0415 - as in `read_dataset`
 
-        return merged.read_table(self.sweep_dir.layers, self.sweep_dir.name)
+        points = frozenset(self.rows["point_id"])
+        return merged.read_table(self.sweep_dir.layers, self.sweep_dir.name, points=points)
 
 
 def read_dataset(

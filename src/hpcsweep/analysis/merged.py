@@ -34,14 +34,15 @@ def read_table(
     sweep: str,
     types: Mapping[str, Any] = _TEXTS,
     columns: Collection[str] | None = None,
+    points: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """Return a merged table as text and numbers, or given types; `UsageError` if it is damaged.
 
     It has all columns that the reference names, first and in its order. With `columns` the others
-    are left out, but for those that no report can do without.
+    are left out, but for those that no report can do without; with `points` the rows of others.
     """
     plain_rows.check_there(path, sweep)
-    parts = [_read(file, sweep, types, columns) for file in plain_rows.files_of(path)]
+    parts = [_read(file, sweep, types, columns, points) for file in plain_rows.files_of(path)]
     try:
         own = _own_columns(parts, types)
     except (ValueError, AttributeError):
@@ -49,7 +50,7 @@ def read_table(
     texts = {name: str for name, kind in own.items() if kind is str}
     if _any_numeric(parts, texts):
         types = {**types, **texts}  # else 3.1 and 3.10 were one
-        parts = [_read(file, sweep, types, columns) for file in plain_rows.files_of(path)]
+        parts = [_read(file, sweep, types, columns, points) for file in plain_rows.files_of(path)]
     for part in parts:  # pandas takes the loss nan for a text, and then all losses
         for name, kind in own.items():
             if kind is float and name in part:
@@ -102,7 +103,11 @@ def _own_columns(parts: Sequence[pd.DataFrame], types: Mapping[str, Any]) -> dic
 
 
 def _read(
-    path: Path, sweep: str, types: Mapping[str, Any], columns: Collection[str] | None
+    path: Path,
+    sweep: str,
+    types: Mapping[str, Any],
+    columns: Collection[str] | None,
+    points: Collection[str] | None,
 ) -> pd.DataFrame:
     wanted = {*(columns or ()), *plain_rows.NEEDED.get(path.name, ()), *OWN}
     kept = None if columns is None else wanted.__contains__
@@ -114,13 +119,20 @@ def _read(
                 path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types},
                 usecols=kept, chunksize=_ROWS,
             ) as parts:  # fmt: skip
-                table = pd.concat(parts, ignore_index=True)
+                # the index counts the lines of the file
+                table = pd.concat([_of_points(part, points) for part in parts])
             wrong = _wrong(path, table)
     except (ValueError, OSError, csv.Error) as error:  # pandas' parser errors are ValueErrors
         wrong = f"{path}: {str(error).splitlines()[0]}"
     if wrong:
         raise plain_rows.refused(wrong, sweep)
-    return table
+    return table.reset_index(drop=True)
+
+
+def _of_points(rows: pd.DataFrame, points: Collection[str] | None) -> pd.DataFrame:
+    if points is None or "point_id" not in rows:
+        return rows
+    return rows[rows["point_id"].isin(points)]
 
 
 def _wrong(path: Path, table: pd.DataFrame) -> str:
@@ -129,7 +141,9 @@ def _wrong(path: Path, table: pd.DataFrame) -> str:
     for name in NUMBERS.intersection(map(str, table)):
         places = np.flatnonzero(_no_numbers(table[name], KINDS[name]))
         if len(places) and not wrong:
-            wrong = plain_rows.no_number(path, name, places[0], table[name][places[0]])
+            first = places[0]
+            line = int(table.index[first])
+            wrong = plain_rows.no_number(path, name, line, table[name].iloc[first])
     return wrong or plain_rows.wrong_point(path, table)
 
 

@@ -71,7 +71,7 @@ _WHOLE: Final = (
 )  # fmt: skip
 _OF_TRAINING: Final = tuple(name for name, _head, _form in (*_STEP, *_WHOLE))
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}  # of columns that are told in them
-_READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, _NODE, "workload"}
+READ: Final = {*_USED, *verdicts.WITHIN, *_OF_TRAINING, _NODE, "workload"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read_report(sweep_dir: SweepDir, *, where: str = "", metric: str = "") -> Re
     One that trains has a table of its own without `metric`. Where nodes measured the same points,
     its last table says which one is slow.
     """
-    data = dataset.read_sweep(sweep_dir, where, {metric, *_READ})
+    data = dataset.read_sweep(sweep_dir, where, {metric, *READ})
     made = _made(data, metric)
     nodes_there = {*column(data.rows, _NODE)} - {None}
     if len(nodes_there) < 2:  # as in most tables

@@ -75,7 +75,7 @@ def _is_stream(state: os.stat_result) -> bool:
 def _may_go(path: Path, is_ours: IsOurs) -> bool:
     try:
         with files.opened(path, most=_MOST_READ) as file:
-            text = file.read(_MOST_READ)
+            text = file.read()  # of a number of bytes Python would reserve all
     except ResultsError:
         return False
     return not text or is_ours(text)

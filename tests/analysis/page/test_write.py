@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 
 import pandas as pd
 import pytest
@@ -11,10 +12,13 @@ import pytest
 import browser
 import manypoints
 import quickstart
+from benchmarks import collect as benchmark
 from collectedsweep import collected
 from hpcsweep.analysis import drawing
 from hpcsweep.analysis.page import figures, write
 from hpcsweep.errors import UsageError
+from hpcsweep.store.collect import collector
+from hpcsweep.store.folders import SweepDir
 
 WIDTHS = (360, 800, 1400)
 
@@ -399,6 +403,36 @@ def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monk
     notes = write.write_page(collected(tmp_path), path)
     assert notes == ["6 points of 18 are shown, evenly spread over batch_size"]
     assert notes[0] in path.read_text()
+
+
+def test_the_table_of_very_many_points_is_thinned_and_says_where_the_others_are(
+    tmp_path, monkeypatch
+):
+    """A browser reads and sorts it whole."""
+    monkeypatch.setattr(write, "_MOST_LINES", 6)
+    path = tmp_path / "page.html"
+    (note,) = write.write_page(collected(tmp_path), path)
+    assert note == "The table of points has 6 of 18, overall.csv has all"
+    text = path.read_text()
+    assert note in text
+    rows = re.search(r'<script type="application/json" id="rows">(.*?)</script>', text)
+    assert len(json.loads(rows[1])) == 6
+
+
+def test_a_point_that_is_not_drawn_costs_a_page_few_bytes(tmp_path, monkeypatch):
+    """A login node has memory for 200,000 points; all their cells as objects are 15 kB each."""
+    monkeypatch.setattr(figures, "MOST_POINTS", 50)
+    monkeypatch.setattr(write, "_MOST_LINES", 50)
+    peaks = []
+    for number in (100, 1100):
+        folder = SweepDir(tmp_path / f"of_{number}")
+        benchmark.make(folder, number // 50, number, 1)
+        collector.collect(folder)
+        tracemalloc.start()
+        write.write_page(folder, tmp_path / f"{number}.html")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 1000 < 3000, peaks
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -34,6 +34,7 @@ _PHASES: Final = tuple(f"phase_{part}_ms" for part in PHASES)
 _MORE: Final = {"mem_peak_gib": "Memory", "energy_j": "Energy of a pass"}
 _RATES: Final = ("throughput_ips", "throughput_sps")  # of time, of which they are another form
 _TOLD: Final = ("algorithm_coverage_pct", "flags", "point_id")  # of a mark under the pointer
+READ: Final = {"mem_peak_bytes", *_TIMES, *_MORE, *_RATES, *_PHASES, *_TOLD, *rooflines.READ}
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
 # so few marks say nothing if they have one value: more that agree say that nothing depends on x
 _FEW: Final = 2
@@ -272,6 +273,8 @@ def _tells(values: pd.Series[Any]) -> bool:
 def make(data: Dataset, seen: Layout) -> Drawn:
     """Return the sections that this sweep has something for."""
     rows, note = thinned(data.numbers("median_ms"), seen.x, MOST_POINTS)
+    drawn_rows: Any = rows
+    data = replace(data, rows=drawn_rows)  # nothing else is drawn
     points = point_table(rows, seen)
     painter = Painter(seen, dataset.ordered(rows, seen.colour), {"points": points})
     own = [name for name in dataset.own_results(rows) if name in points]

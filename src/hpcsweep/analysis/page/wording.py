@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+# what is told of all rows, beside what each report reads
+READ: Final = {
+    "started_at", "warmup_n", "timer", "n", "hpcsweep_version", "git_sha", "profile", "workload",
+}  # fmt: skip
 # values of a cell that are named: as many as fit a cell of the page in one or two lines
 _FEW: Final = 6
 _FEW_NAMED: Final = 3  # values of an axis that the headline names: it is a sentence

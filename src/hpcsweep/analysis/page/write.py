@@ -42,6 +42,8 @@ _RELIABLE: Final = ("reliable", "only reliable")
 _LOG_X: Final = ("logx", "log x")
 _LOG_Y: Final = ("logy", "log y")
 _MOST_ROWS: Final = 300  # of the report: a browser lays out more of them slowly
+_MOST_LINES: Final = 20_000  # of the table of points: it is read and sorted whole by a browser
+_READ: Final = {*_POINT, *_MACHINE, *figures.READ, *report.READ, *wording.READ}
 _DIGITS: Final = 9  # behind the point: two more than cells have
 
 
@@ -52,14 +54,20 @@ def write_page(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     cannot be written or is no page of hpcsweep.
     """
     named_file.check(path, _is_page)
-    data = dataset.read_dataset(sweep_dir, where)
+    data = dataset.read_dataset(sweep_dir, where, _READ)
     frames: dict[str, Any] = {name: _for_people(getattr(data, name)) for name in ("rows", "failed")}
     data = replace(data, **frames)
     seen = figures.layout(data.rows)
     drawn = figures.make(data, seen)
     drawn.notes.extend(data.of_earlier_files())
+    every = _points(data, seen)
+    points, fewer = figures.thinned(every, seen.x, _MOST_LINES)
+    if fewer:
+        told = f"The table of points has {len(points):,} of {len(every):,}"
+        drawn.notes.append(f"{told}, overall.csv has all")
+    styles = drawing.styles(dataset.ordered(every, seen.colour))
     with named_file.writing(path, _is_page) as file:
-        file.write(_render(data, where, seen, drawn).encode())
+        file.write(_render(data, where, seen, drawn, points, styles).encode())
     return drawn.notes
 
 
@@ -73,12 +81,25 @@ def _is_page(text: bytes) -> bool:
     return text.startswith(begin) and _TITLE in text[:_BEGINNING]
 
 
-def _render(data: Dataset, where: str, seen: Layout, drawn: Drawn) -> str:
+def _points(data: Dataset, seen: Layout) -> pd.DataFrame:
+    """Return what the table of points has of each, measured or not, and whether it is doubtful."""
+    own = [*dataset.own_results(data.rows), *dataset.own_results(data.failed)]
+    shown = dict.fromkeys(("gpu", "model", *seen.axes, *own, *_POINT))
+    needed = [*shown, "workload"]
+    every = pd.concat([data.rows.filter(needed), data.failed.filter(needed)])
+    return every.filter([*shown]).assign(doubtful=reliability.doubtful(every))
+
+
+def _render(
+    data: Dataset,
+    where: str,
+    seen: Layout,
+    drawn: Drawn,
+    points: pd.DataFrame,
+    styles: Mapping[str, tuple[str, str]],
+) -> str:
     rows = data.rows
-    every = pd.concat([rows, data.failed])
-    shown = dict.fromkeys(("gpu", "model", *seen.axes, *dataset.own_results(every), *_POINT))
-    points = every.filter([*shown]).dropna(axis=1, how="all")
-    styles = drawing.styles(dataset.ordered(every, seen.colour))
+    points = points.dropna(axis=1, how="all")
     made = report.read_report(data.sweep_dir, where=where)
     legend = space.legend(data.maps)
     about = {
@@ -89,7 +110,7 @@ def _render(data: Dataset, where: str, seen: Layout, drawn: Drawn) -> str:
     tables = {
         "report": [_report(view, legend) for view in made.views], "flags": _flags(rows),
         "failures": pd.DataFrame(map(asdict, data.failures())), "machines": _environment(rows),
-        "heads": {name: formats.label(str(name)) for name in points},
+        "heads": {name: formats.label(str(name)) for name in points if name != "doubtful"},
     }  # fmt: skip
     script = _resource("figures.js")
     drawing_of = {
@@ -100,10 +121,9 @@ def _render(data: Dataset, where: str, seen: Layout, drawn: Drawn) -> str:
     }  # fmt: skip
     if seen.x == seen.colour:  # names have no logarithm
         drawing_of["switches"] = [_RELIABLE, _LOG_Y]
-    doubtful = points.assign(doubtful=reliability.doubtful(every))
     embedded = {
         "specs": _specs(drawn, styles), "labels": _labels(drawn), "data": _embedded(drawn.data),
-        "rows": _harmless(doubtful.to_json(orient="values")),
+        "rows": _harmless(points.to_json(orient="values")),
     }  # fmt: skip
     env = jinja2.Environment(
         autoescape=True, finalize=wording.shown, trim_blocks=True, lstrip_blocks=True

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep.analysis import dataset, formats, reliability
+from hpcsweep.analysis import conditions, dataset, formats, reliability
 from hpcsweep.analysis.dataset import Dataset
 from hpcsweep.analysis.plain_rows import cells
 from hpcsweep.analysis.roofline import exports, roofs
@@ -48,6 +48,8 @@ _MIXED: Final = {"fp16": "float16", "bf16": "bfloat16"}  # values of the axis `a
 _FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the definition
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
 _TOLD: Final = ["point_id", "call_index", "layer", "algorithm", "backend", "algorithm_used"]
+_OF_POINT: Final = {"point_id", "model", "algorithm", "amp", "dtype", "tf32"}  # and what varies
+READ: Final = {*_WORK, *_TOLD, *_OF_POINT, "phase_forward_ms", "peak_source", "workload"}
 
 
 Row = Mapping[Any, Any]  # of a table
@@ -196,7 +198,9 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     """
     if isinstance(source, SweepDir):
         name = source.name
-        export = work_of(dataset.read_dataset(source), gpu, layers=layers, where=where)
+        asked = {condition.column for condition in conditions.parse(where)}
+        data = dataset.read_dataset(source, columns=READ | asked)
+        export = work_of(data, gpu, layers=layers, where=where)
     else:
         is_sample = source[0] == sample()
         name = "sample (computed, not measured)" if is_sample else source[0].stem
@@ -259,7 +263,9 @@ def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str 
             raise UsageError(f"{sweep_dir.overall}: {which}")
         rows = rows[rows["gpu"] == gpu]
     trained = cells(rows, "workload") == dataset.TRAINING
-    points = {point["point_id"]: point for point in rows.to_dict("records")}
+    varying = dataset.varying_axes(rows)
+    told = rows.loc[:, rows.columns.isin({*_OF_POINT, *varying})]
+    points = {point["point_id"]: point for point in told.to_dict("records")}
     # of a training point the work columns count the forward pass, so that is its time
     forward = rows["median_ms"].where(~trained, rows.get("phase_forward_ms", math.nan))
     pieces = data.layers() if layers else rows.assign(median_ms=forward)
@@ -278,7 +284,6 @@ def work_of(data: Dataset, gpu: str | None, *, layers: bool = False, where: str 
     piece = "layer call" if layers else "point"
     if len(known) < len(pieces):
         notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs or bytes left out")
-    varying = dataset.varying_axes(rows)
     records = known.to_dict("records")
     works = [_work(row, points[row["point_id"]], varying, layers=layers) for row in records]
     about = pd.DataFrame(works, known.index)

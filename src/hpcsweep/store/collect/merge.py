@@ -24,7 +24,7 @@ from functools import cached_property, lru_cache
 from itertools import chain, compress, islice
 from math import isfinite, nan
 from operator import itemgetter
-from typing import Final
+from typing import IO, Final
 
 from hpcsweep import catalog, files, sources
 from hpcsweep.catalog import columns, limits
@@ -348,8 +348,6 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
 
     `ResultsError` where the disk is full or read-only: the tables are as they were.
     """
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 2 ms; few commands write
-
     winners = pool.winners()
     written = Written(winners, mixes(winners))
     mark(winners, pool, written.mixes)
@@ -383,16 +381,25 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
                 layers.write(layer_block.replace(b"\n", row.ending()))
                 written.layer_rows += layer_block.count(b"\n")
             samples.write(sample_block)
-        for file in every:
-            file.flush()
-        # Nothing is renamed before everything is there. At once: the file system writes its journal
-        # once, not four times, which takes 3 ms instead of 16.
-        with ThreadPoolExecutor(len(every)) as threads:
-            for _ in threads.map(os.fsync, every):
-                pass  # the error of each is raised here
-        for file in every:  # some file systems report a full disk only here
-            file.close()
+        _close_together(every)
     return written
+
+
+def _close_together(tables: Sequence[IO[bytes]]) -> None:
+    """Sync and close files: nothing is renamed before everything is there.
+
+    They are synced at once: the file system writes its journal once, not four times, which takes
+    3 ms instead of 16.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 2 ms; few commands write
+
+    for file in tables:
+        file.flush()
+    with ThreadPoolExecutor(len(tables)) as threads:
+        for _ in threads.map(os.fsync, tables):
+            pass  # the error of each is raised here
+    for file in tables:  # some file systems report a full disk only here
+        file.close()
 
 
 def _columns_of_points(
