@@ -112,7 +112,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class RecordedKernel:
     """What ran on a GPU, a copy of memory included; `duration` is in microseconds."""
 
     name: str
@@ -131,7 +131,7 @@ class Event:
         self,
         name: str,
         record: Any,  # noqa: ANN401 - the profiler's own
-        kernels: list[Kernel],
+        kernels: list[RecordedKernel],
         around: Event | None,
     ) -> None:
         """Take the profiler's own record, its kernels, and what is around it."""
@@ -269,18 +269,18 @@ def events_of(profiler: profile) -> list[Event]:
     return [event for event in found if not event.is_merged()]
 
 
-def kernels_by_operator(results: Any) -> dict[int, list[Kernel]]:  # noqa: ANN401 - torch's own
+def kernels_by_operator(results: Any) -> dict[int, list[RecordedKernel]]:  # noqa: ANN401 - torch's own
     """Return the kernels of a session by the number of the operator that launched each.
 
     A session on a GPU without any is noted; it launched hundreds.
     """
-    found: dict[int, list[Kernel]] = defaultdict(list)
+    found: dict[int, list[RecordedKernel]] = defaultdict(list)
     is_empty = True
     for event in results.events():
         if event.device_type() != torch.autograd.DeviceType.CUDA:
             continue
         is_empty = False
-        kernel = Kernel(event.name(), event.duration_ns() / 1000)
+        kernel = RecordedKernel(event.name(), event.duration_ns() / 1000)
         found[event.linked_correlation_id()].append(kernel)
     note_session(is_empty=is_empty)
     found.pop(0, None)  # nobody knows who launched them
