@@ -54,6 +54,7 @@ def write_page(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     cannot be written or is no page of hpcsweep.
     """
     named_file.check(path, _is_page)
+    made = report.read_report(sweep_dir, where=where)  # before the frames: neither needs the other
     data = dataset.read_dataset(sweep_dir, where, _READ)
     frames: dict[str, Any] = {name: _for_people(getattr(data, name)) for name in ("rows", "failed")}
     data = replace(data, **frames)
@@ -65,9 +66,8 @@ def write_page(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     if fewer:
         told = f"The table of points has {len(points):,} of {len(every):,}"
         drawn.notes.append(f"{told}, overall.csv has all")
-    styles = drawing.styles(dataset.ordered(every, seen.colour))
     with named_file.writing(path, _is_page) as file:
-        file.write(_render(data, where, seen, drawn, points, styles).encode())
+        file.write(_render(data, made, seen, drawn, points).encode())
     return drawn.notes
 
 
@@ -91,16 +91,12 @@ def _points(data: Dataset, seen: Layout) -> pd.DataFrame:
 
 
 def _render(
-    data: Dataset,
-    where: str,
-    seen: Layout,
-    drawn: Drawn,
-    points: pd.DataFrame,
-    styles: Mapping[str, tuple[str, str]],
+    data: Dataset, made: report.Report, seen: Layout, drawn: Drawn, points: pd.DataFrame
 ) -> str:
     rows = data.rows
     points = points.dropna(axis=1, how="all")
-    made = report.read_report(data.sweep_dir, where=where)
+    every = pd.concat([rows.filter([seen.colour]), data.failed.filter([seen.colour])])
+    styles = drawing.styles(dataset.ordered(every, seen.colour))
     legend = space.legend(data.maps)
     about = {
         "name": data.sweep_dir.name, "counts": data.counts(), "notes": drawn.notes,
