@@ -3,8 +3,7 @@
 torchvision imports one function of the compiler for one operator of detectors, which asks it at a
 call. Modes of dispatch, and operators of the meta device, let it mark functions that it must not
 compile. Stand-ins have these two functions; whoever takes more gets the compiler itself. So
-`submit` asks about networks without it; where something is measured, torch's profiler takes it
-anyway.
+`submit` asks about networks without it; where something is measured, torch's profiler takes it.
 """
 
 from __future__ import annotations
