@@ -29,7 +29,7 @@ from hpcsweep import sources
 from hpcsweep.catalog import Role, axes_with
 from hpcsweep.conv.parts import is_lazy
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.measure import late_compiler, switches
+from hpcsweep.measure import switches
 from hpcsweep.point import Point
 
 RANDOM: Final = "random"
@@ -282,8 +282,10 @@ def cached_weights(url: str) -> Path:
 
 
 def torchvision_models() -> Any:  # noqa: ANN401 - a module
-    """Import torchvision's networks, which takes half a second that own factories do not need."""
-    return late_compiler.torchvision().models
+    """Import torchvision's networks, which takes two seconds that own factories do not need."""
+    from torchvision import models  # noqa: PLC0415
+
+    return models
 
 
 def _check_classifier(name: str) -> None:

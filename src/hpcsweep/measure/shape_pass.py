@@ -30,7 +30,7 @@ from hpcsweep.conv import parts
 from hpcsweep.conv.parts import filters_learn, tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.errors import first_line
-from hpcsweep.measure import late_compiler, switches
+from hpcsweep.measure import switches
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution, OperationCounter, bytes_of
 
@@ -376,7 +376,7 @@ def _record(
     layout = layout_of(real, *([] if parts.is_lazy(model) else model.parameters()))
     recorder = _Recorder(real.device, layout)
     noting = parts.wrapped_layers(layers, recorder.noting)
-    with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder, late_compiler.unmarked():
+    with noting, switches.set_to(_UNFUSED), parts.eagerly(), recorder:
         model(image)
     calls = recorder.layer_calls()
     moved = recorder.bytes

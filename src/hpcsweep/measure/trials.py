@@ -60,8 +60,7 @@ _OF_NODES: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU|not implemented for|allo
 
 def main() -> int:
     """Reply to one request after the other, until the other end is closed."""
-    # each first pass would import it, with sympy in 0.4 s
-    import torch.fx.experimental.symbolic_shapes  # noqa: F401, PLC0415
+    import torch._dynamo  # noqa: F401, PLC0415 - each first pass would import it, in 2 s
 
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what is imported may print
