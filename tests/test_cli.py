@@ -60,6 +60,7 @@ def test_each_command_loads_only_what_it_needs(desk):
     """Pandas alone takes longer than all else of a status; a login node may not have torch."""
     desk.spec(NOOP)
     desk.run("submit", "sweep.yaml", "--cluster", "local")
+    assert loaded(desk, "collect") <= {"concurrent.futures"}  # of tables that it writes
     for arguments in (
         "collect", "status", "status --disk", "logs", "report", "report --format csv", "config",
         "report --where input_size>=2", "rm sweep --dry-run", "--help",

@@ -32,7 +32,8 @@ EXTRAS: Final[Mapping[str, Extra]] = {
     ),
     "analysis": Extra(
         packages={"pandas": "pandas", "scipy": "scipy", "numpy": "numpy"},
-        serves="report, layers, best, compare, plot, roofline, and hpcsweep.load in Python",
+        serves="report of repeated visits or several nodes, report --html, layers, best, compare, "
+        "plot, roofline, bundle, and hpcsweep.load in Python",
     ),
     "plot": Extra(packages={"matplotlib": "matplotlib"}, serves="pictures of plot and roofline"),
     "predict": Extra(

@@ -341,4 +341,5 @@ def test_the_text_of_rows_stays_in_their_files(tmp_path: Path) -> None:
         assert collect(folder).points == points
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert (peaks[1] - peaks[0]) / 500 < 1900
+    # 1,780 alone, and 1,910 where tests before filled the memory of equal cells; a text is 730 more
+    assert (peaks[1] - peaks[0]) / 500 < 2100
