@@ -90,7 +90,9 @@ class Rows:
 
     def assign(self, **cells: Sequence[Any]) -> Rows:
         """Return the rows with other cells in some columns."""
-        columns = {name: self[name] for name in self._columns}
+        columns = self._columns
+        if not isinstance(self._places, range):  # some of the rows
+            columns = {name: self[name] for name in columns}
         return Rows({**columns, **cells}, range(len(self)))
 
     def and_those(self, others: Rows) -> Rows:
@@ -187,12 +189,14 @@ def read_rows(path: Path, sweep: str, columns: Collection[str]) -> Rows:
     except (ValueError, AttributeError):
         raise refused(no_object(path), sweep) from None
     known: dict[str, list[Any]] = {}
+    empty = [None] * length  # one for all: most columns are empty
     for name in KNOWN.get(path.stem, ()):
         if name in columns or name in table:
-            known[name] = table.get(name, [None] * length)
+            cells = table.get(name, empty)
+            known[name] = empty if cells.count(None) == length else cells
     for name in table.keys() - KINDS.keys():
         table[name] = _as_said(table[name], own.get(name))
-    return Rows(known | table, range(length))
+    return Rows(known | {name: table[name] for name in table if name not in known}, range(length))
 
 
 def _read(path: Path, wanted: Collection[str]) -> tuple[dict[str, list[Any]], str]:
