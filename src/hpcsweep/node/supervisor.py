@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources, version
-from hpcsweep.catalog import AXES, COMMAND, workload_of
+from hpcsweep.catalog import AXES, COMMAND, NOOP
 from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells, PointCells
@@ -171,7 +171,8 @@ class Attempt:
             kill_wait=settings.kill_wait,
             end_seconds=_REPORT_SECONDS if self._wrapper else _END_SECONDS,
             on_hello=self._note_machine,
-            forks=workload_of(self._manifest.workload).runs_network and processes.adopts(),
+            # points that do nothing share one worker
+            forks=self._manifest.workload != NOOP.name and processes.adopts(),
         )
 
     def _points_to_measure(self) -> list[Point]:

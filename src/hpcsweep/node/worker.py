@@ -1,4 +1,4 @@
-"""Measures points on the node: a worker, or the template that forks workers for several networks.
+"""Measures points on the node: a worker, or the template that forks workers.
 
 Its first argument is the number of a socket. A worker gets points through it and sends outcomes,
 one JSON object a line. An exception of a point becomes its status, and the next point is measured.
@@ -8,12 +8,12 @@ A hang-up means that the supervisor is gone; a thread waits for it, so that even
 middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends after the pass,
 since profilers write their reports in exit handlers.
 
-With the second argument `template` it imports torch once, and forks a worker for each socket that
-comes through its own. Until it forks, it runs no operator, starts no thread, and does not ask torch
-for a GPU: a copy of a process that did could hang, or find no GPU. Its environment, which libraries
-read when they are loaded, is complete before it starts. If it cannot import torch it ends, and
-workers are started without it. A worker is forked twice: as an orphan it becomes a child of the
-supervisor, which adopts them, and sees how it ends.
+With the second argument `template` it imports once what all need, torch where networks run, and
+forks a worker for each socket that comes through its own. Until it forks, it runs no operator,
+starts no thread, and does not ask torch for a GPU: a copy of a process that did could hang, or find
+no GPU. Its environment, which libraries read when they are loaded, is complete before it starts. If
+it cannot import torch it ends, and workers are started without it. A worker is forked twice: as an
+orphan it becomes a child of the supervisor, which adopts them, and sees how it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, processes, sources
-from hpcsweep.catalog import COMMAND, NOOP
+from hpcsweep.catalog import COMMAND, NOOP, WORKLOADS
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.catalog.record import row_of
 from hpcsweep.catalog.row_records import OriginCells
@@ -86,7 +86,8 @@ def main(argv: list[str]) -> int:
 def _fork_workers(fd: int) -> int:
     """Fork workers until the supervisor hangs up; in a worker, return its exit code."""
     processes.die_with_parent()
-    import_all()
+    if WORKLOADS[os.environ[environment.WORKLOAD]].runs_network:
+        import_all()
     gc.freeze()  # or a worker's first search for garbage would copy all that it shares
     requests = socket.socket(fileno=fd)
     while True:

@@ -233,6 +233,25 @@ def test_each_visit_and_each_text_of_the_command_is_a_point_of_its_own(desk):
     assert sorted(row["visit"] for row in rows) == ["1", "1", "1", "2", "2", "2"]
 
 
+@LINUX
+def test_each_point_has_a_worker_of_its_own_that_one_template_forks(desk):
+    """A Python for each would take 0.1 s, in which the sweep does nothing."""
+    _script(
+        desk,
+        "import json, os; from pathlib import Path; mine = os.getppid(); "
+        "words = Path(f'/proc/{mine}/cmdline').read_text().split(chr(0)); "
+        "print(json.dumps({'worker': mine, 'forked': 'template' in words}))",
+    )
+    desk.spec(
+        "workload: command\naxes: {k: [1, 2, 3]}\nrun: python one.py {k}\n"
+        "results: {json: last_line}\n"
+    )
+    assert desk.submit().returncode == 0
+    told = [json.loads(row["own_results"]) for row in desk.rows()]
+    assert len({one["worker"] for one in told}) == 3
+    assert all(one["forked"] for one in told)
+
+
 KILLED = """\
 workload: command
 axes: {n_th: {start: 1, stop: 20, num: 20}}
