@@ -30,7 +30,7 @@ from hpcsweep.analysis.plain_rows import (
     column,
     distinct,
     is_empty,
-    records,
+    row_mappings,
     with_cells,
 )
 from hpcsweep.catalog import gpus
@@ -90,7 +90,7 @@ class SweepRows(Generic[Table]):
 
     def failures(self) -> list[FailureGroup]:
         """Return the points that were not measured by status and reason."""
-        return outcomes.failures_in(records(self.failed), self.maps)
+        return outcomes.failures_in(row_mappings(self.failed), self.maps)
 
     def record(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return a report as a plain record."""
@@ -105,12 +105,13 @@ class SweepRows(Generic[Table]):
     def notes(self) -> list[str]:
         """Return the lines below a report: maps of algorithms, neighbours, and failures."""
         doubtful = self.rows[[not each for each in reliability.valid(self.rows)]]
-        advice = outcomes.disturbance(self.sweep_dir, records(doubtful))
+        advice = outcomes.disturbance(self.sweep_dir, row_mappings(doubtful, outcomes.TOLD))
         notes = [*space.legend(self.maps), *self.of_earlier_files()]
         if advice:
             notes.append(advice)
         alone = [not is_empty(cell) for cell in column(self.rows, "neighbour_slowdown_pct")]
-        neighbours = outcomes.beside_neighbours(records(self.rows[alone]))
+        controls = row_mappings(self.rows[alone], (*outcomes.NEIGHBOURS, "flags"))
+        neighbours = outcomes.beside_neighbours(controls)
         if neighbours:
             notes.append(neighbours)
         return [*notes, *self.why_failed()]
@@ -120,7 +121,7 @@ class SweepRows(Generic[Table]):
         if not len(self.earlier):
             return []
         axes = ("model", *varying_axes(self.earlier, {"model"}))
-        first = records(self.earlier)[:_REASONS]
+        first = row_mappings(self.earlier)[:_REASONS]
         named = ", ".join(formats.labelled(row, axes) for row in first)
         more = ", ..." if len(self.earlier) > _REASONS else ""
         note = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
@@ -285,7 +286,7 @@ def _chosen(kind: Callable[..., Read], sweep_dir: SweepDir, table: Table, where:
     failed = kept[[not each for each in is_ok]]
     counted = PointTally(Counter(compress(kept["status"], map(operator.not_, is_earlier))))
     not_valid = measured[[not each for each in reliability.valid(measured)]]
-    counted.doubt(doubts_of({"valid": "false", **row}) for row in records(not_valid))
+    counted.doubt(map(doubts_of, row_mappings(not_valid, ("valid", "flags"))))
     data = kind(sweep_dir, measured, counted, sum(orphan), failed, earlier, maps)
     if not len(measured):
         head = f"{_named(sweep_dir)}: no measured point ({data.counts() or 'no rows'})"

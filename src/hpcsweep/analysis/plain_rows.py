@@ -129,11 +129,15 @@ def column(rows: Rows | pd.DataFrame, name: str) -> list[Any]:
     return [None if is_empty(cell) else cell for cell in rows[name]]
 
 
-def records(rows: Rows | pd.DataFrame) -> list[Any]:
-    """Return a mapping for each row; an empty cell is None."""
+def row_mappings(rows: Rows | pd.DataFrame, names: Collection[str] = ()) -> list[Any]:
+    """Return a mapping for each row, of the columns `names` at least; an empty cell is None.
+
+    A frame gives dictionaries: of many rows with all columns they would be a gigabyte.
+    """
     if isinstance(rows, Rows):
         return [*rows.each()]
-    known = rows.astype(object)
+    known = rows.loc[:, rows.columns.isin(names)] if names else rows
+    known = known.astype(object)
     return known.where(known.notna(), None).to_dict("records")
 
 
